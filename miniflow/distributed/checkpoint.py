@@ -112,8 +112,8 @@ def divided(state: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, 
             others[name] = value
         elif not isinstance(value, dict):
             raise CheckpointError(f"save: {name} is a {type(value).__name__}; expected tensors, numbers and strings")
-    parts = [f"checkpoint.save with {name}: {described(x._array)}" for name, x in tensors.items() if x.is_global]
-    check.compare("\n".join(parts), range(world.size()))
+    descriptions = [f"checkpoint.save with {name}: {described(x._array)}" for name, x in tensors.items() if x.is_global]
+    check.compare("\n".join(descriptions), range(world.size()))
     index: dict[str, Any] = {"others": others, "tensors": {}}
     files: dict[int, dict[str, np.ndarray]] = {r: {} for r in world.owned()}
     for name, x in tensors.items():
@@ -183,14 +183,14 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"load: {source} is not a checkpoint: {error}") from error
     files: dict[int, Any] = {}
-    wanted = list(entries(state))
-    empty = tuple(f"{name_of(path)}/" for path, value in wanted if isinstance(value, dict))
+    targets = list(entries(state))
+    empty = tuple(f"{name_of(path)}/" for path, value in targets if isinstance(value, dict))
     for name in (*index["tensors"], *index["others"]):
         if name.startswith(empty):
             raise CheckpointError(
                 f"load: {source} has {name}, where the state has an empty dict: an optimizer has its state after a step"
             )
-    for path, value in wanted:
+    for path, value in targets:
         name = name_of(path)
         if isinstance(value, dict):
             continue
@@ -211,13 +211,13 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
 
 def fill(x: Tensor, name: str, entry: dict[str, Any], source: Path, files: dict[int, Any]) -> None:
     """Write what the files hold of a tensor into its shards."""
-    if x.is_global and any(one.kind == "P" for one in x.sbp):
+    if x.is_global and any(entry_sbp.kind == "P" for entry_sbp in x.sbp):
         raise ArgumentError(f"load: {name} is a partial sum; expected split or broadcast tensors")
     array = x._array
     shards = array.shards if x.is_global else {world.rank(): array}
     for rank, shard in shards.items():
-        whole = tuple([(0, n) for n in x.shape])
-        bounds = region(array.shape, array.placement, array.sbp, rank) if x.is_global else whole
+        all_elements = tuple([(0, n) for n in x.shape])
+        bounds = region(array.shape, array.placement, array.sbp, rank) if x.is_global else all_elements
         dtype = next(t.numpy for t in ALL if t.name == entry["dtype"])
         values, missing = np.empty(tuple(memory.layout(shard).shape), dtype), shard.size
         for part in entry["parts"]:
@@ -244,13 +244,13 @@ def read(source: Path, rank: int, name: str, files: dict[int, Any]) -> np.ndarra
     try:
         if rank not in files:
             files[rank] = safetensors.safe_open(source / f"rank_{rank}.safetensors", framework="numpy")
-        found = files[rank].get_tensor(name)
+        array = files[rank].get_tensor(name)
         expected = (files[rank].metadata() or {}).get(name)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"load: {source}: the part of {name} of rank {rank} cannot be read: {error}") from error
-    if expected != f"{zlib.crc32(found.reshape(-1).view(np.uint8)):08x}":
+    if expected != f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}":
         raise CheckpointError(f"load: {source}: the part of {name} of rank {rank} is damaged: its checksum is wrong")
-    return found
+    return array
 
 
 def entries(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -271,8 +271,8 @@ def replaced(state: Any, path: tuple[Any, ...], value: Any) -> Any:
     """The state with another entry at a place that `entries` named: itself, or a new tuple."""
     if not path:
         return value
-    key, *rest = path
-    item = replaced(state[key], rest, value)
+    key, *tail = path
+    item = replaced(state[key], tail, value)
     if isinstance(state, tuple):
         return (*state[:key], item, *state[key + 1 :])
     state[key] = item

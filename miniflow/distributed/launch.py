@@ -66,11 +66,11 @@ def command(args: argparse.Namespace) -> list[str]:
 
 def find_mpiexec() -> str:
     """The program that starts MPI ranks: that of the environment of this Python, or one on PATH."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
+    in_environment = Path(sys.executable).with_name("mpiexec")
+    program = str(in_environment) if in_environment.exists() else shutil.which("mpiexec")
+    if program is None:
         sys.exit('launch: found no mpiexec; pip install "miniflow-edu[mpi]" brings one')
-    return found
+    return program
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,8 +114,8 @@ def run_ranks(args: argparse.Namespace, environment: dict[str, str]) -> int:
             return process.wait()
     environment["MINIFLOW_RANK"] = f"exec {shlex.join(rank)}"
     address = args.master_addr, args.master_port
-    rest = args.nnodes, args.nproc_per_node, address, find_mpiexec(), environment
-    return nodes.other(args.node_rank, *rest) if args.node_rank else nodes.first(*rest, pass_signals_to)
+    arguments = args.nnodes, args.nproc_per_node, address, find_mpiexec(), environment
+    return nodes.other(args.node_rank, *arguments) if args.node_rank else nodes.first(*arguments, pass_signals_to)
 
 
 def pass_signals_to(process: subprocess.Popen) -> None:

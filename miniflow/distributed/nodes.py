@@ -50,7 +50,7 @@ def first(
     Returns:
         the exit status.
     """
-    others = meet(nodes, ranks, address)
+    streams = meet(nodes, ranks, address)
     hosts = ",".join(f"node{i}" for i in range(nodes))
     options = ["-genvnone", "-launcher", "manual", "-localhost", address[0], "-hosts", hosts, "-ppn", str(ranks)]
     process = output.start(mpiexec, *options, "-n", str(nodes * ranks), "sh", "-c", START)
@@ -61,15 +61,15 @@ def first(
     if len(commands) != nodes:
         process.kill()
         sys.exit("launch: mpiexec did not say how to start its proxies; several machines need that of MPICH")
-    for node, stream in others.items():
+    for node, stream in streams.items():
         tell(stream, commands[node])
-    own = proxy(mpiexec, commands[0], environment)
-    for node, stream in others.items():
+    local_proxy = proxy(mpiexec, commands[0], environment)
+    for node, stream in streams.items():
         threading.Thread(target=end_without, args=(node, stream, process), daemon=True).start()
     with output.in_lines(process):
         status = process.wait()
-    own.wait()
-    for stream in others.values():
+    local_proxy.wait()
+    for stream in streams.values():
         with contextlib.suppress(OSError):
             tell(stream, status)
     return status
@@ -86,21 +86,21 @@ def end_without(node: int, stream: IO[str], process: subprocess.Popen) -> None:
 
 def meet(nodes: int, ranks: int, address: tuple[str, int]) -> dict[int, IO[str]]:
     """Wait for the launchers of all other nodes; by node the connection to it."""
-    found: dict[int, IO[str]] = {}
+    streams: dict[int, IO[str]] = {}
     with socket.create_server(address) as server:
         server.settimeout(limit())
-        while len(found) < nodes - 1:
+        while len(streams) < nodes - 1:
             try:
                 stream = server.accept()[0].makefile("rw")
             except TimeoutError:
-                missing = sorted({*range(1, nodes)} - found.keys())
+                missing = sorted({*range(1, nodes)} - streams.keys())
                 sys.exit(f"launch: node 0 has waited for {limit():g} s for nodes {missing}")
-            node, *given = json.loads(stream.readline())
-            if node in found or given != [nodes, ranks]:
+            node, *sizes = json.loads(stream.readline())
+            if node in streams or sizes != [nodes, ranks]:
                 tell(stream, f"node {node} is there already, or has other --nnodes and --nproc_per_node than node 0")
             else:
-                found[node] = stream
-    return found
+                streams[node] = stream
+    return streams
 
 
 def other(

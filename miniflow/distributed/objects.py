@@ -37,8 +37,8 @@ def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | No
 
     Source: `torch.distributed.all_gather_object`.
     """
-    found = _gathered("all_gather_object", obj, group)
-    _fill("all_gather_object", object_list, found)
+    objects = _gathered("all_gather_object", obj, group)
+    _fill("all_gather_object", object_list, objects)
 
 
 def gather_object(
@@ -59,9 +59,9 @@ def gather_object(
     Source: `torch.distributed.gather_object`.
     """
     check_rank("gather_object", "dst", dst, ranks_of(group))
-    found = _gathered("gather_object", obj, group, dst)
+    objects = _gathered("gather_object", obj, group, dst)
     if dst in world.owned():
-        _fill("gather_object", object_gather_list or [], found)
+        _fill("gather_object", object_gather_list or [], objects)
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
@@ -118,7 +118,7 @@ def _gathered(name: str, obj: Any, group: ProcessGroup | None, dst: int | None =
     return [load(io.BytesIO(row.numpy()[:size].tobytes())) for row, size in zip(rows, sizes.tolist(), strict=False)]
 
 
-def _fill(name: str, objects: list[Any], found: list[Any]) -> None:
-    if found and len(objects) != len(found):
-        raise ArgumentError(f"{name}: got a list of {len(objects)} objects; expected {len(found)}")
-    objects[:] = found or objects
+def _fill(name: str, objects: list[Any], gathered: list[Any]) -> None:
+    if gathered and len(objects) != len(gathered):
+        raise ArgumentError(f"{name}: got a list of {len(objects)} objects; expected {len(gathered)}")
+    objects[:] = gathered or objects

@@ -45,7 +45,7 @@ def in_lines(process: subprocess.Popen) -> Iterator[None]:
 def relay(source: IO[bytes], sink: IO[bytes]) -> None:
     """Copy marked pieces, line by line; where the sink is closed, so is the source."""
     open_lines: dict[bytes, bytes] = {}  # rank -> what it has written since the end of its last line
-    rank = rest = b""
+    rank = remainder = b""
     with source, contextlib.suppress(BrokenPipeError):
         while True:
             if any(open_lines.values()) and not select.select([source], [], [], PAUSE)[0]:
@@ -53,9 +53,9 @@ def relay(source: IO[bytes], sink: IO[bytes]) -> None:
                 open_lines.clear()
             sink.flush()
             chunk = source.read(1 << 16)
-            data = rest + chunk
+            data = remainder + chunk
             cut = data.rfind(b"\x1e") if chunk and b"\x1f" not in data[data.rfind(b"\x1e") :] else -1  # half a mark
-            data, rest = (data[:cut], data[cut:]) if cut >= 0 else (data, b"")
+            data, remainder = (data[:cut], data[cut:]) if cut >= 0 else (data, b"")
             pieces = [rank, *MARK.split(data)]
             for rank, text in zip(pieces[::2], pieces[1::2], strict=True):
                 text = open_lines.get(rank, b"") + text

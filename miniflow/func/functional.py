@@ -26,8 +26,8 @@ def _vector(name: str, like: Any, v: Tensors | None) -> tuple[Tensor, ...]:
         return as_tuple(name, v)
     if not isinstance(like, Tensor) or like.numel() != 1:
         what = "results" if name == "vjp" else "inputs"
-        wanted = f"tensors of the shapes of the {what}; it may be left out for one of one element"
-        raise ArgumentError(f"{name}: got v=None; expected {wanted}")
+        expected = f"tensors of the shapes of the {what}; it may be left out for one of one element"
+        raise ArgumentError(f"{name}: got v=None; expected {expected}")
     return (ones_like(like),)
 
 
@@ -156,8 +156,8 @@ def hvp(
 
 
 def _products(name: str, func: Callable, inputs: Tensors, v: Tensors | None, create_graph: bool) -> tuple:
-    given, vector = as_tuple(name, inputs), _vector(name, inputs, v)
-    gradient = transforms.grad(_number(name, func), tuple(range(len(given))), has_aux=True)
+    primals, vector = as_tuple(name, inputs), _vector(name, inputs, v)
+    gradient = transforms.grad(_number(name, func), tuple(range(len(primals))), has_aux=True)
     with _recorded(create_graph):
-        _, pull, y = transforms.vjp(gradient, *given, has_aux=True)
+        _, pull, y = transforms.vjp(gradient, *primals, has_aux=True)
         return y, _like(inputs, pull(vector))

@@ -36,31 +36,31 @@ def functional_call(
     """
     dicts = parameter_and_buffer_dicts
     dicts = [dicts] if isinstance(dicts, Mapping) else dicts
-    given = {name: x for each in dicts for name, x in each.items()}
-    own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    unknown, absent = sorted(given.keys() - own.keys()), sorted(own.keys() - given.keys()) if strict else []
-    if unknown or absent or len(given) != sum(map(len, dicts)):
-        message = f"got unknown names {unknown}, {absent} missing, {sum(map(len, dicts)) - len(given)} names twice"
+    tensors = {name: x for mapping in dicts for name, x in mapping.items()}
+    state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    unknown, absent = sorted(tensors.keys() - state.keys()), sorted(state.keys() - tensors.keys()) if strict else []
+    if unknown or absent or len(tensors) != sum(map(len, dicts)):
+        message = f"got unknown names {unknown}, {absent} missing, {sum(map(len, dicts)) - len(tensors)} names twice"
         raise ArgumentError(f"functional_call: {message}; expected names of named_parameters() and named_buffers()")
     if tie_weights:
-        by_identity = {id(own[name]): x for name, x in given.items()}
-        several = [name for name, x in given.items() if by_identity[id(own[name])] is not x]
-        if several:
-            wanted = "one tensor under all names of a parameter, or tie_weights=False"
-            raise ArgumentError(f"functional_call: got other tensors under the tied names {several}; expected {wanted}")
-        given = {name: by_identity[id(x)] for name, x in own.items() if id(x) in by_identity}
-    places = []
-    for name in given:
+        by_identity = {id(state[name]): x for name, x in tensors.items()}
+        tied = [name for name, x in tensors.items() if by_identity[id(state[name])] is not x]
+        if tied:
+            expected = "one tensor under all names of a parameter, or tie_weights=False"
+            raise ArgumentError(f"functional_call: got other tensors under the tied names {tied}; expected {expected}")
+        tensors = {name: by_identity[id(x)] for name, x in state.items() if id(x) in by_identity}
+    entries = []
+    for name in tensors:
         path, _, last = name.rpartition(".")
         holder = module.get_submodule(path)
-        places.append((holder._parameters if last in holder._parameters else holder._buffers, last, own[name]))
+        entries.append((holder._parameters if last in holder._parameters else holder._buffers, last, state[name]))
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     try:
-        for (table, last, _), x in zip(places, given.values(), strict=True):
+        for (table, last, _), x in zip(entries, tensors.values(), strict=True):
             table[last] = x
         return module(*args, **(kwargs or {}))
     finally:
-        for table, last, x in places:
+        for table, last, x in entries:
             table[last] = x
 
 

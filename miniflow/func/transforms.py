@@ -32,22 +32,22 @@ def depends_on_others(results: Sequence[Tensor]) -> bool:
 def _tensors(name: str, what: str, value: Any) -> tuple[list[Tensor], Tree]:
     """The tensors in `value`, which holds nothing else, and the tree around them."""
     tensors, tree = flatten(value, tell=False)
-    for _, place in names(tree, ""):
-        if place.kind == CONSTANT:
+    for _, node in names(tree, ""):
+        if node.kind == CONSTANT:
             remedy = (
                 "expected tensors, in lists, tuples and dicts: use flow.tensor(x), or bind it with functools.partial"
             )
-            raise ArgumentTypeError(f"{name}: got {what} of type {place.type.__name__}; {remedy}")
+            raise ArgumentTypeError(f"{name}: got {what} of type {node.type.__name__}; {remedy}")
     return tensors, tree
 
 
 def _positions(name: str, argnums: ArgNums, count: int) -> list[int]:
     """`argnums` as positions from the front."""
-    given = argnums if isinstance(argnums, tuple | list) else (argnums,)
-    valid = all(isinstance(p, int) and -count <= p < count for p in given)
-    if not given or not valid or len({p % count for p in given}) != len(given):
+    numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    valid = all(isinstance(p, int) and -count <= p < count for p in numbers)
+    if not numbers or not valid or len({p % count for p in numbers}) != len(numbers):
         raise ArgumentError(f"{name}: got argnums={argnums} for {count} arguments; expected their positions, each once")
-    return [p % count for p in given]
+    return [p % count for p in numbers]
 
 
 class Call:
@@ -66,8 +66,8 @@ class Call:
     ):  # fmt: skip
         positions = _positions(name, argnums, len(args))
         chosen = args[argnums] if isinstance(argnums, int) else tuple([args[p] for p in positions])
-        given, self.inputs_tree = _tensors(name, "an argument to differentiate by", chosen)
-        self.inputs = [tracked(x) for x in given]
+        tensors, self.inputs_tree = _tensors(name, "an argument to differentiate by", chosen)
+        self.inputs = [tracked(x) for x in tensors]
         replaced = unflatten(self.inputs_tree, self.inputs)
         args = list(args)
         for p, value in zip(positions, (replaced,) if isinstance(argnums, int) else replaced, strict=True):
@@ -79,8 +79,8 @@ class Call:
             for x in self.inputs:
                 x.__dict__["is_differentiated"] = False
         if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-            kind = type(result).__name__
-            raise ArgumentTypeError(f"{name}: got a result of type {kind} for has_aux; expected (result, aux)")
+            type_name = type(result).__name__
+            raise ArgumentTypeError(f"{name}: got a result of type {type_name} for has_aux; expected (result, aux)")
         result, self.aux = result if has_aux else (result, None)
         self.outputs, self.outputs_tree = _tensors(name, "a result", result)
         self.records = is_grad_enabled() and depends_on_others(self.outputs)
@@ -117,10 +117,10 @@ def _transposed(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor]) -> tup
 
 def _matching(name: str, value: Any, tree: Tree, like: Sequence[Tensor]) -> list[Tensor]:
     """The tensors of `value`, which has to have the structure, dicts in the same order, and the shapes of these."""
-    tensors, found = _tensors(name, "a vector", value)
+    tensors, value_tree = _tensors(name, "a vector", value)
     shapes = [[tuple(x.shape) for x in xs] for xs in (tensors, like)]
-    if found != tree:
-        got, expected = unflatten(found, shapes[0]), unflatten(tree, shapes[1])
+    if value_tree != tree:
+        got, expected = unflatten(value_tree, shapes[0]), unflatten(tree, shapes[1])
         raise ShapeError(f"{name}: got tensors of shapes {got}; expected {expected}, nested in the same way and order")
     if shapes[0] != shapes[1]:
         raise ShapeError(f"{name}: got tensors of shapes {shapes[0]}; expected {shapes[1]}")
@@ -204,9 +204,9 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
 
     def pull(*cotangents: Any) -> tuple:
         value = cotangents[0] if len(cotangents) == 1 else cotangents
-        given = _matching("vjp", value, call.outputs_tree, call.outputs)
-        records = is_grad_enabled() and (call.records or any(v.requires_grad for v in given))
-        return unflatten(call.inputs_tree, call.gradients(call.outputs, given, records))
+        vectors = _matching("vjp", value, call.outputs_tree, call.outputs)
+        records = is_grad_enabled() and (call.records or any(v.requires_grad for v in vectors))
+        return unflatten(call.inputs_tree, call.gradients(call.outputs, vectors, records))
 
     return (call.result, pull, call.released(call.aux)) if has_aux else (call.result, pull)
 
@@ -232,20 +232,20 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     Source: `torch.func.jvp`.
     """
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
-        kinds = f"{type(primals).__name__} and tangents of type {type(tangents).__name__}"
-        raise ArgumentTypeError(f"jvp: got primals of type {kinds}; expected tuples: (x,) for one argument")
+        type_names = f"{type(primals).__name__} and tangents of type {type(tangents).__name__}"
+        raise ArgumentTypeError(f"jvp: got primals of type {type_names}; expected tuples: (x,) for one argument")
     call = Call("jvp", func, tuple(range(len(primals))), tuple(primals), has_aux=has_aux)
-    given = _matching("jvp", tuple(tangents), call.inputs_tree, call.inputs)
-    records = is_grad_enabled() and (call.records or any(v.requires_grad for v in given))
-    found = []
+    vectors = _matching("jvp", tuple(tangents), call.inputs_tree, call.inputs)
+    records = is_grad_enabled() and (call.records or any(v.requires_grad for v in vectors))
+    products = []
     for y in call.outputs:
         u, gradients = call.tangents(y)
-        pairs = [(g, v) for g, v in zip(gradients, given, strict=True) if g.requires_grad]
-        found.append(
+        pairs = [(g, v) for g, v in zip(gradients, vectors, strict=True) if g.requires_grad]
+        products.append(
             autograd.grad(*_transposed(pairs, [u]), True, records, materialize_grads=True)[0] if pairs
             else zeros_like(y.detach())
         )  # fmt: skip
-    pushed = unflatten(call.outputs_tree, found)
+    pushed = unflatten(call.outputs_tree, products)
     return (call.result, pushed, call.released(call.aux)) if has_aux else (call.result, pushed)
 
 
@@ -281,12 +281,12 @@ def jacrev(func: Callable, argnums: ArgNums = 0, has_aux: bool = False, *, chunk
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
         call = Call("jacrev", func, argnums, args, kwargs, has_aux)
-        found = []
+        jacobians = []
         for y in call.outputs:
             rows = _rows(y, call.inputs, call.records)
             shaped = [row.reshape(*y.shape, *x.shape) for row, x in zip(rows, call.inputs, strict=True)]
-            found.append(unflatten(call.inputs_tree, shaped))
-        result = unflatten(call.outputs_tree, found)
+            jacobians.append(unflatten(call.inputs_tree, shaped))
+        result = unflatten(call.outputs_tree, jacobians)
         return (result, call.released(call.aux)) if has_aux else result
 
     return run
@@ -304,13 +304,13 @@ def jacfwd(
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
         call = Call("jacfwd", func, argnums, args, kwargs, has_aux)
-        found = []
+        jacobians = []
         for y in call.outputs:
             u, gradients = call.tangents(y)
             columns = [_rows(g, [u], call.records)[0].reshape(g.numel(), y.numel()) for g in gradients]
             shaped = [c.t().reshape(*y.shape, *x.shape) for c, x in zip(columns, call.inputs, strict=True)]
-            found.append(unflatten(call.inputs_tree, shaped))
-        result = unflatten(call.outputs_tree, found)
+            jacobians.append(unflatten(call.inputs_tree, shaped))
+        result = unflatten(call.outputs_tree, jacobians)
         return (result, call.released(call.aux)) if has_aux else result
 
     return run

@@ -16,22 +16,22 @@ from miniflow.tensor import Tensor
 
 def _dims(parameter: str, dims: Any, tree: Tree) -> list[int | None]:
     """For each tensor of `tree` the dim along which it is mapped, None if it is the same for all samples."""
-    whole = dims is None or isinstance(dims, int)
-    if tree.kind == TENSOR and whole:
+    uniform = dims is None or isinstance(dims, int)
+    if tree.kind == TENSOR and uniform:
         return [dims]
     if tree.kind == CONSTANT and dims is None:
         return []
-    if whole and tree.kind != CONSTANT:
-        parts = [dims] * len(tree.children)
+    if uniform and tree.kind != CONSTANT:
+        child_dims = [dims] * len(tree.children)
     elif isinstance(dims, dict) and dims.keys() == set(tree.keys):
-        parts = [dims[key] for key in tree.keys]
+        child_dims = [dims[key] for key in tree.keys]
     elif isinstance(dims, list | tuple) and tree.kind in (SEQUENCE, NAMED) and len(dims) == len(tree.children):
-        parts = list(dims)
+        child_dims = list(dims)
     else:
-        kind = "Tensor" if tree.kind == TENSOR else tree.type.__name__
-        wanted = "a dim for each tensor, one or nested as they are, and None for what is no tensor"
-        raise ArgumentError(f"vmap: got {parameter} {dims!r} for a {kind}; expected {wanted}")
-    return [dim for part, child in zip(parts, tree.children, strict=True) for dim in _dims(parameter, part, child)]
+        type_name = "Tensor" if tree.kind == TENSOR else tree.type.__name__
+        expected = "a dim for each tensor, one or nested as they are, and None for what is no tensor"
+        raise ArgumentError(f"vmap: got {parameter} {dims!r} for a {type_name}; expected {expected}")
+    return [dim for d, child in zip(child_dims, tree.children, strict=True) for dim in _dims(parameter, d, child)]
 
 
 def _joined(ys: tuple[Tensor, ...], dim: int | None) -> Tensor:
@@ -40,8 +40,8 @@ def _joined(ys: tuple[Tensor, ...], dim: int | None) -> Tensor:
         return stack(ys, wrap_dim("vmap", dim, ys[0].ndim + 1))
     for y in ys[1:]:
         if y.shape != ys[0].shape or not ((y == ys[0]) | (y != y) & (ys[0] != ys[0])).all():
-            wanted = "the same for all: give a dim along which to stack them"
-            raise ArgumentError(f"vmap: got results that differ between samples for out_dims None; expected {wanted}")
+            expected = "the same for all: give a dim along which to stack them"
+            raise ArgumentError(f"vmap: got results that differ between samples for out_dims None; expected {expected}")
     return ys[0]
 
 
@@ -82,8 +82,8 @@ def vmap(
         dims = _dims("in_dims", in_dims, tree)
         for x, d in zip(tensors, dims, strict=True):
             if d is not None and not -x.ndim <= d < x.ndim:
-                wanted = "one of its dims, or None for what is the same for all samples"
-                raise DimError(f"vmap: got in_dims {d} for a tensor of {x.ndim} dims; expected {wanted}")
+                expected = "one of its dims, or None for what is the same for all samples"
+                raise DimError(f"vmap: got in_dims {d} for a tensor of {x.ndim} dims; expected {expected}")
         sizes = {x.shape[d] for x, d in zip(tensors, dims, strict=True) if d is not None}
         if len(sizes) != 1 or sizes == {0}:
             raise ShapeError(f"vmap: got batches of sizes {sorted(sizes)}; expected one size, at least 1: see in_dims")
@@ -91,17 +91,17 @@ def vmap(
         for i in range(sizes.pop()):
             if randomness == "same":
                 set_rng_state(state)
-            parts = [x if d is None else x.select(d, i) for x, d in zip(tensors, dims, strict=True)]
-            results.append(func(*unflatten(tree, parts), **kwargs))
+            sample = [x if d is None else x.select(d, i) for x, d in zip(tensors, dims, strict=True)]
+            results.append(func(*unflatten(tree, sample), **kwargs))
         if randomness == "error" and not state.equal(get_rng_state()):
             raise ArgumentError("vmap: got a function that draws random numbers; pass randomness='different' or 'same'")
         single = isinstance(results[0], Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1
-        places = _dims("out_dims", out_dims[0] if single else out_dims, flatten(results[0], tell=False)[1])
+        stack_dims = _dims("out_dims", out_dims[0] if single else out_dims, flatten(results[0], tell=False)[1])
         columns, trees = zip(*map(flatten, results), strict=True)
         if any(tree != trees[0] for tree in trees):
-            wanted = "the same structure, and the same values of what is no tensor"
-            raise ArgumentError(f"vmap: got results that are not alike for all samples; expected {wanted}")
-        joined = [_joined(ys, d) for ys, d in zip(zip(*columns, strict=True), places, strict=True)]
+            expected = "the same structure, and the same values of what is no tensor"
+            raise ArgumentError(f"vmap: got results that are not alike for all samples; expected {expected}")
+        joined = [_joined(ys, d) for ys, d in zip(zip(*columns, strict=True), stack_dims, strict=True)]
         return unflatten(trees[0], joined)
 
     return run

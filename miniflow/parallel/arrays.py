@@ -18,7 +18,7 @@ from miniflow.parallel.placement import placement
 from miniflow.sbp import B
 
 
-def made(where: placement, shape: tuple[int, ...], dtype: np.dtype, make: Callable) -> GlobalArray:
+def divided(where: placement, shape: tuple[int, ...], dtype: np.dtype, make: Callable) -> GlobalArray:
     """An array whose shards `make(bounds, device)` makes: divided as a `PlacementWithSbp` says, or broadcast."""
     shape, sbp = tuple(shape), getattr(where, "sbp", (B,) * len(where.shape))
     check_axes(sbp, len(shape))
@@ -29,23 +29,23 @@ def made(where: placement, shape: tuple[int, ...], dtype: np.dtype, make: Callab
 
 def empty(where: placement, shape: tuple[int, ...], dtype: np.dtype) -> GlobalArray:
     """An uninitialized array."""
-    return made(where, shape, dtype, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
+    return divided(where, shape, dtype, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
 
 
 def full(where: placement, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> GlobalArray:
     """An array filled with `value`."""
-    return made(where, shape, dtype, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
+    return divided(where, shape, dtype, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
 
 
 def move(where: placement, array: Any) -> GlobalArray:
-    """On another placement: a global array in the same layout; a local one, which every rank has, as in `made`."""
+    """On another placement: a global array in the same layout; a local one, which every rank has, as in `divided`."""
     if isinstance(array, GlobalArray):
         sbp = array.sbp if len(array.sbp) == len(where.shape) else (B,) * len(where.shape)
         return box(array, where, sbp)
     host = memory.to_host(array)
-    whole = tuple([(0, n) for n in host.shape])
-    return made(
-        where, host.shape, host.dtype, lambda bounds, device: memory.move(host[within(bounds, whole)].copy(), device)
+    outer = tuple([(0, n) for n in host.shape])
+    return divided(
+        where, host.shape, host.dtype, lambda bounds, device: memory.move(host[within(bounds, outer)].copy(), device)
     )
 
 
@@ -105,10 +105,10 @@ def update(first: GlobalArray, op: type[Op], groups: list[list[GlobalArray | Non
     """One step of an optimizer: each rank updates its shards; all else gets the layout of its parameter, of one that is
     a partial sum the sum is updated."""
     params = groups[0]
-    wanted = [p.place_and_sbp.sbp for p in params]
+    layouts = [p.place_and_sbp.sbp for p in params]
     aligned = [
         [x if x is None or x.shape != p.shape else box(x, p.placement, sbp)
-         for x, p, sbp in zip(group, params, wanted, strict=True)]
+         for x, p, sbp in zip(group, params, layouts, strict=True)]
         for group in groups
     ]  # fmt: skip
     for rank in first.placement.owned:

@@ -62,9 +62,9 @@ def step_cost(shape: tuple[int, ...], where: placement, k: int, before: NdSbp, a
     if kinds == "SS":
         held = [[region(shape, where, sbp, r) for sbp in (before, after)] for r in where.flat]
         return sum([volume(old) - volume(intersection(old, new)) for old, new in held])
-    others = [m for i, (one, m) in enumerate(zip(before, where.shape, strict=True)) if i != k and one.dim is None]
-    each = {"SB": n - 1, "PB": 2 * (n - 1), "PS": n - 1}.get(kinds, 0)
-    return math.prod(shape) * math.prod(others) * each  # of all groups together
+    copies = [m for i, (entry, m) in enumerate(zip(before, where.shape, strict=True)) if i != k and entry.dim is None]
+    sends = {"SB": n - 1, "PB": 2 * (n - 1), "PS": n - 1}.get(kinds, 0)
+    return math.prod(shape) * math.prod(copies) * sends  # of all groups together
 
 
 def cost(shape: tuple[int, ...], where: placement, before: NdSbp, after: NdSbp) -> int:
@@ -101,7 +101,7 @@ def steps_from(shape: tuple[int, ...], where: placement, layout: NdSbp) -> Itera
     come or go while no later dimension of the placement divides the same dim.
     """
     for k, before in enumerate(layout):
-        later = {one.dim for one in layout[k + 1 :]} - {None}
+        later = {entry.dim for entry in layout[k + 1 :]} - {None}
         if before.dim in later:
             continue
         for after in [B, P, *[S(d) for d in range(len(shape))]]:
@@ -137,16 +137,16 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
 def change(shape: tuple[int, ...], where: placement, step: Step, shards: dict[int, Any]) -> dict:
     """One step: a collective in each group of ranks that differ along one dimension of the placement."""
     k, before, after = step.dim, step.before[step.dim], step.after[step.dim]
-    whole = (*step.before[:k], B, *step.before[k + 1 :])
-    frame = functools.partial(region, shape, where, whole)
+    layout = (*step.before[:k], B, *step.before[k + 1 :])
+    frame = functools.partial(region, shape, where, layout)
     old = {r: within(region(shape, where, step.before, r), frame(r)) for r in where.flat}
     new = {r: within(region(shape, where, step.after, r), frame(r)) for r in where.flat}
     collective = COLLECTIVES[before.kind + after.kind]
     result = {}
     for group in where.groups(k):
-        own = {r: shards[r] for r in group if r in shards}
-        if own:
-            result |= collective(own, group, before.dim, after.dim, shape_of(frame(group[0])), old, new)
+        group_shards = {r: shards[r] for r in group if r in shards}
+        if group_shards:
+            result |= collective(group_shards, group, before.dim, after.dim, shape_of(frame(group[0])), old, new)
     return result
 
 
@@ -158,37 +158,37 @@ def length(index: tuple[slice, ...], dim: int) -> int:
     return index[dim].stop - index[dim].start
 
 
-def all_gather(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
+def all_gather(shards: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to B."""
     shapes = [resized(shape, {i: length(old[g], i)}) for g in group]
-    parts = {r: x.reshape(-1) for r, x in own.items()}
+    parts = {r: x.reshape(-1) for r, x in shards.items()}
     gathered = world.communicator().all_gather(parts, group, [math.prod(s) for s in shapes])
     return {r: joined(flat, shapes, i) for r, flat in gathered.items()}
 
 
-def all_reduce(own: dict, group: tuple, *_: object) -> dict:
+def all_reduce(shards: dict, group: tuple, *_: object) -> dict:
     """P to B."""
-    return world.communicator().all_reduce(own, group)
+    return world.communicator().all_reduce(shards, group)
 
 
-def reduce_scatter(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
+def reduce_scatter(shards: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
     """P to S(j)."""
     sizes = [length(new[g], j) for g in group]
-    parts = {r: packed(x, sizes, j) for r, x in own.items()}
+    parts = {r: packed(x, sizes, j) for r, x in shards.items()}
     counts = [math.prod(resized(shape, {j: n})) for n in sizes]
     scattered = world.communicator().reduce_scatter(parts, group, counts)
     return {r: flat.reshape(resized(shape, {j: length(new[r], j)})) for r, flat in scattered.items()}
 
 
-def all_to_all(own: dict, group: tuple, i: int, j: int, shape: tuple, old: Index, new: Index) -> dict:
+def all_to_all(shards: dict, group: tuple, i: int, j: int, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to S(j): each rank cuts its part along j, and puts together what it gets along i."""
     sizes = [length(new[g], j) for g in group]
-    shapes = {r: [resized(shape, {i: length(old[g], i), j: length(new[r], j)}) for g in group] for r in own}
-    counts = {r: [math.prod(resized(shape, {i: length(old[r], i), j: n})) for n in sizes] for r in own}
+    shapes = {r: [resized(shape, {i: length(old[g], i), j: length(new[r], j)}) for g in group] for r in shards}
+    counts = {r: [math.prod(resized(shape, {i: length(old[r], i), j: n})) for n in sizes] for r in shards}
     received = {r: [math.prod(s) for s in row] for r, row in shapes.items()}
-    parts = {r: packed(x, sizes, j) for r, x in own.items()}
-    got = world.communicator().all_to_all(parts, group, counts, received)
-    return {r: joined(flat, shapes[r], i) for r, flat in got.items()}
+    parts = {r: packed(x, sizes, j) for r, x in shards.items()}
+    exchanged = world.communicator().all_to_all(parts, group, counts, received)
+    return {r: joined(flat, shapes[r], i) for r, flat in exchanged.items()}
 
 
 def packed(x: Any, sizes: list[int], dim: int) -> Any:
@@ -208,12 +208,12 @@ def joined(flat: Any, shapes: list[tuple[int, ...]], dim: int) -> Any:
     if dim == 0:
         return flat.reshape(sum(s[0] for s in shapes), *shapes[0][1:])
     sizes, start = [s[dim] for s in shapes], 0
-    whole = memory.empty_like(flat, resized(shapes[0], {dim: sum(sizes)}))
+    result = memory.empty_like(flat, resized(shapes[0], {dim: sum(sizes)}))
     for shape, bounds in zip(shapes, along(dim, sizes), strict=True):
         end = start + math.prod(shape)
-        whole[bounds] = flat[start:end].reshape(shape)
+        result[bounds] = flat[start:end].reshape(shape)
         start = end
-    return whole
+    return result
 
 
 def along(dim: int, sizes: list[int]) -> list[tuple[slice, ...]]:
@@ -222,20 +222,20 @@ def along(dim: int, sizes: list[int]) -> list[tuple[slice, ...]]:
     return [(*[slice(None)] * dim, slice(end - n, end)) for n, end in zip(sizes, ends, strict=True)]
 
 
-def slices(own: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
+def slices(shards: dict, group: tuple, _: None, j: int, shape: tuple, old: Index, new: Index) -> dict:
     """B to S(j)."""
-    return {r: x[new[r]].copy() for r, x in own.items()}
+    return {r: x[new[r]].copy() for r, x in shards.items()}
 
 
-def keep_on_first(own: dict, group: tuple, *_: object) -> dict:
+def keep_on_first(shards: dict, group: tuple, *_: object) -> dict:
     """B to P."""
-    return {r: x.copy() if r == group[0] else zeros(x, x.shape) for r, x in own.items()}
+    return {r: x.copy() if r == group[0] else zeros(x, x.shape) for r, x in shards.items()}
 
 
-def pad_with_zeros(own: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
+def pad_with_zeros(shards: dict, group: tuple, i: int, _: None, shape: tuple, old: Index, new: Index) -> dict:
     """S(i) to P."""
-    result = {r: zeros(x, shape) for r, x in own.items()}
-    for r, x in own.items():
+    result = {r: zeros(x, shape) for r, x in shards.items()}
+    for r, x in shards.items():
         result[r][old[r]] = x
     return result
 
@@ -265,42 +265,42 @@ def transfer(x: GlobalArray, where: placement, sbp: NdSbp) -> dict[int, Any]:
     Partial sums are reduced before; on the target, the first rank of a partial sum gets the values.
     """
     x = box(x, x.placement, without_partial(x.shape, x.placement, x.sbp))
-    complete = tuple([B if one is P else one for one in sbp])
+    complete = tuple([B if entry is P else entry for entry in sbp])
     held = {r: region(x.shape, x.placement, x.sbp, r) for r in x.placement.flat}
-    wanted = {r: region(x.shape, where, complete, r) for r in where.flat if not is_zero(where, sbp, r)}
-    plan = messages(held, wanted)
+    needed = {r: region(x.shape, where, complete, r) for r in where.flat if not is_zero(where, sbp, r)}
+    plan = messages(held, needed)
     sent = {
         (s, r): world.sendable(x.shards[s])[within(common, held[s])] for (s, r), common in plan.items() if s in x.shards
     }
     devices = {r: world.receiving(world.device(where.type, r)) for r in where.owned}
     expected = {(s, r): (shape_of(common), x.dtype, devices[r]) for (s, r), common in plan.items() if r in devices}
-    got = world.communicator().exchange(sent, expected)
+    received = world.communicator().exchange(sent, expected)
     shapes = {r: local_shape(x.shape, where, complete, r) for r in devices}
     shards = {r: memory.full(shapes[r], 0, x.dtype, device) for r, device in devices.items()}
-    for (s, r), values in got.items():
-        shards[r][within(plan[s, r], wanted[r])] = memory.move(values, devices[r])
+    for (s, r), values in received.items():
+        shards[r][within(plan[s, r], needed[r])] = memory.move(values, devices[r])
     return shards
 
 
 def without_partial(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> NdSbp:
     """The layout without partial sums that is reached most cheaply."""
-    choices = [[B, *[S(d) for d in range(len(shape))]] if one is P else [one] for one in sbp]
+    choices = [[B, *[S(d) for d in range(len(shape))]] if entry is P else [entry] for entry in sbp]
     return min(itertools.product(*choices), key=lambda layout: cost(shape, where, sbp, layout))
 
 
 def is_zero(where: placement, sbp: NdSbp, rank: int) -> bool:
     """Whether a rank holds the zeros of a partial sum."""
-    return any(one is P and i > 0 for one, i in zip(sbp, where.coordinates[rank], strict=True))
+    return any(entry is P and i > 0 for entry, i in zip(sbp, where.coordinates[rank], strict=True))
 
 
-def messages(held: dict[int, Region], wanted: dict[int, Region]) -> dict[tuple[int, int], Region]:
+def messages(held: dict[int, Region], needed: dict[int, Region]) -> dict[tuple[int, int], Region]:
     """Who sends what to whom: sender, receiver -> the region. Of ranks that hold the same, the receiver itself sends,
     or else they take turns."""
     holders: dict[Region, list[int]] = {}
     for rank, bounds in held.items():
         holders.setdefault(bounds, []).append(rank)
     plan = {}
-    for turn, (receiver, bounds) in enumerate(wanted.items()):
+    for turn, (receiver, bounds) in enumerate(needed.items()):
         for source, ranks in holders.items():
             common = intersection(bounds, source)
             if common is not None:

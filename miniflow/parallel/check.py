@@ -43,14 +43,14 @@ def compare(text: str, ranks: Any) -> None:
     """
     if world.rank() not in ranks:
         return
-    found = world.communicator().all_gather_object((text, line_of_caller()), tuple(ranks))
-    for rank, (other, line) in zip(ranks, found, strict=True):
-        pairs = itertools.zip_longest(found[0][0].splitlines(), other.splitlines(), fillvalue="nothing more")
-        for one, another in pairs:
-            if one != another:
+    programs = world.communicator().all_gather_object((text, line_of_caller()), tuple(ranks))
+    for rank, (other, line) in zip(ranks, programs, strict=True):
+        pairs = itertools.zip_longest(programs[0][0].splitlines(), other.splitlines(), fillvalue="nothing more")
+        for first_line, other_line in pairs:
+            if first_line != other_line:
                 raise PlacementError(
-                    f"ranks have left the common path: rank {ranks[0]} runs {one} at {found[0][1]}\n"
-                    f"rank {rank} runs {another} at {line}"
+                    f"ranks have left the common path: rank {ranks[0]} runs {first_line} at {programs[0][1]}\n"
+                    f"rank {rank} runs {other_line} at {line}"
                 )
 
 

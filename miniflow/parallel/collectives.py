@@ -56,7 +56,7 @@ def all_reduce(
     Source: `oneflow.comm.all_reduce`, `torch.distributed.all_reduce`.
     """
     ranks, x = ranks_of(group), values_of("all_reduce", tensor)
-    parts, by = _each(x, ranks), _by("all_reduce", op, x)
+    parts, by = _by_rank(x, ranks), _by("all_reduce", op, x)
     call = f"all_reduce of {described(x)} by {op.name}"
     return _run(call, ranks, lambda c: c.all_reduce(parts, ranks, by), tensor, async_op, op)
 
@@ -75,8 +75,8 @@ def all_gather(
     ranks, x = ranks_of(group), values_of("all_gather", tensor)
     _check_list("all_gather", tensor_list, ranks)
 
-    def finish(found: dict) -> None:
-        for out, part in zip(tensor_list, _parts(found[world.rank()], [x.shape] * len(ranks)), strict=True):
+    def finish(gathered: dict) -> None:
+        for out, part in zip(tensor_list, _split(gathered[world.rank()], [x.shape] * len(ranks)), strict=True):
             write("all_gather", out, part)
 
     return run(f"all_gather of {described(x)}", ranks, lambda c: _gathered(c, x, ranks), finish, async_op)
@@ -133,15 +133,15 @@ def reduce_scatter_tensor(
     ranks, x = ranks_of(group), values_of("reduce_scatter_tensor", input_tensor)
     if x.ndim == 0 or x.shape[0] % len(ranks):
         raise ShapeError(f"reduce_scatter_tensor: got shape {x.shape}; expected dim 0 to be divided by {len(ranks)}")
-    rows, *rest = x.shape
-    stacked = [tuple(rest)] if rows == len(ranks) else []
-    _checked_shape("reduce_scatter_tensor", output_tensor, [(rows // len(ranks), *rest), *stacked])
+    rows, *row_shape = x.shape
+    stacked = [tuple(row_shape)] if rows == len(ranks) else []
+    _checked_shape("reduce_scatter_tensor", output_tensor, [(rows // len(ranks), *row_shape), *stacked])
     return _reduce_scatter("reduce_scatter_tensor", output_tensor, x, op, ranks, async_op)
 
 
 def _reduce_scatter(name: str, output: Tensor, x: Any, op: ReduceOp, ranks: tuple, async_op: bool) -> Work | None:
     counts = [x.size // len(ranks)] * len(ranks)
-    parts, by = _each(x.reshape(-1), ranks), _by(name, op, x)
+    parts, by = _by_rank(x.reshape(-1), ranks), _by(name, op, x)
     call = f"{name} of {described(x)} by {op.name}"
     collective = lambda c: c.reduce_scatter(parts, ranks, counts, by)  # noqa: E731
     return _run(call, ranks, collective, output, async_op, op, tuple(output.shape))
@@ -159,12 +159,12 @@ def all_to_all(
     _check_list("all_to_all", output_tensor_list, ranks)
     _check_list("all_to_all", input_tensor_list, ranks)
     flat = _joined("all_to_all", [values_of("all_to_all", x) for x in input_tensor_list])
-    sent, expected = (_each([x.numel() for x in tensors], ranks) for tensors in (input_tensor_list, output_tensor_list))
-    parts = _each(flat, ranks)
+    sent, expected = (_by_rank([x.numel() for x in xs], ranks) for xs in (input_tensor_list, output_tensor_list))
+    parts = _by_rank(flat, ranks)
 
-    def finish(found: dict) -> None:
+    def finish(results: dict) -> None:
         shapes = [tuple(x.shape) for x in output_tensor_list]
-        for out, part in zip(output_tensor_list, _parts(found[world.rank()], shapes), strict=True):
+        for out, part in zip(output_tensor_list, _split(results[world.rank()], shapes), strict=True):
             write("all_to_all", out, part)
 
     call = f"all_to_all of {flat.dtype}"  # sizes differ: each message is compared with what is expected
@@ -262,8 +262,8 @@ def _run(
 ) -> Work | None:  # fmt: skip
     """A collective whose result for this rank, in a shape, replaces a tensor."""
 
-    def finish(found: dict) -> None:
-        values = found[world.rank()]
+    def finish(results: dict) -> None:
+        values = results[world.rank()]
         divisor = len(ranks) if op is ReduceOp.AVG else 1
         write(call.split()[0], out, values if shape is None else values.reshape(shape), divisor)
 
@@ -288,12 +288,12 @@ def _deliver(
 def _collected(communicator: Any, x: Any, dst: int, ranks: tuple[int, ...]) -> list[Any]:
     """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
     expected = {(r, dst): (x.shape, x.dtype, of_array(x)) for r in ranks if dst in world.owned()}
-    return list(communicator.exchange({(r, dst): x for r in _each(x, ranks)}, expected, ranks).values())
+    return list(communicator.exchange({(r, dst): x for r in _by_rank(x, ranks)}, expected, ranks).values())
 
 
 def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
     """The values of all ranks, one after the other."""
-    return communicator.all_gather(_each(x.reshape(-1), ranks), ranks, [x.size] * len(ranks))
+    return communicator.all_gather(_by_rank(x.reshape(-1), ranks), ranks, [x.size] * len(ranks))
 
 
 def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -304,12 +304,12 @@ def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> 
     return shape
 
 
-def _each(value: object, ranks: Sequence[int]) -> dict:
+def _by_rank(value: object, ranks: Sequence[int]) -> dict:
     """rank -> the value, for those of the ranks that this process owns."""
     return {r: value for r in ranks if r in world.owned()}
 
 
-def _parts(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+def _split(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     """What lies in a flat array, in these shapes."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.reshape(shape) for part, shape in zip(cut(flat, sizes), shapes, strict=True)]
@@ -317,9 +317,9 @@ def _parts(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
 
 def _joined(name: str, parts: list[Any]) -> Any:
     """The values of contiguous arrays, flat and one after the other."""
-    kinds = {(str(x.dtype), str(of_array(x))) for x in parts}
-    if len(kinds) > 1:
-        raise DTypeError(f"{name}: got a list of tensors of {sorted(kinds)}; expected one dtype and device")
+    types = {(str(x.dtype), str(of_array(x))) for x in parts}
+    if len(types) > 1:
+        raise DTypeError(f"{name}: got a list of tensors of {sorted(types)}; expected one dtype and device")
     ends = list(itertools.accumulate([x.size for x in parts]))
     flat = memory.empty_like(parts[0], (ends[-1],))
     for x, end in zip(parts, ends, strict=True):

@@ -80,13 +80,13 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
 def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     """The plan for operands of these layouts."""
     refuse_without_rule(op)
-    kinds = op.infer(*arrays, **attrs)
-    kinds = [(tuple(shape), np.dtype(dtype)) for shape, dtype in ([kinds] if op.single else kinds)]
+    metas = op.infer(*arrays, **attrs)
+    metas = [(tuple(shape), np.dtype(dtype)) for shape, dtype in ([metas] if op.single else metas)]
     signature = candidates(op, arrays, attrs)[0]
     where = placement_of(arrays)
     boxed = [(i, sbp) for i, sbp in enumerate(signature.operands) if sbp is not None and sbp != arrays[i].sbp]
-    results = [GlobalMeta.of(where, sbp, *kind) for sbp, kind in zip(signature.results, kinds, strict=True)]
-    regions = {r: region(kinds[0][0], where, signature.results[0], r) for r in where.owned}
+    results = [GlobalMeta.of(where, sbp, *meta) for sbp, meta in zip(signature.results, metas, strict=True)]
+    regions = {r: region(metas[0][0], where, signature.results[0], r) for r in where.owned}
     shapes = {r: shape_of(bounds) for r, bounds in regions.items()} if "shape" in attrs else None
     return Plan(boxed, results, regions, shapes)
 
@@ -98,7 +98,7 @@ def placement_of(arrays: tuple) -> placement:
 
 def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> Any:
     """The results: a GlobalArray, or a tuple of them."""
-    given = arrays
+    operands = arrays
     if plan.boxed:
         boxed = list(arrays)
         for i, sbp in plan.boxed:
@@ -107,16 +107,16 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
     shards: list[dict[int, Any]] = [{} for _ in plan.results]
     for rank, bounds in plan.regions.items():
         local = [x.shards[rank] if x.__class__ is GlobalArray else x for x in arrays]
-        own = attrs if plan.shapes is None else attrs | {"shape": plan.shapes[rank]}
-        found = op.on_shard(op, local, own, bounds, arrays)
+        local_attrs = attrs if plan.shapes is None else attrs | {"shape": plan.shapes[rank]}
+        output = op.on_shard(op, local, local_attrs, bounds, arrays)
         if op.single:
-            shards[0][rank] = found
+            shards[0][rank] = output
         else:
-            for result, array in zip(shards, found, strict=True):
+            for result, array in zip(shards, output, strict=True):
                 result[rank] = array
-    results = [GlobalArray(layout, one) for layout, one in zip(plan.results, shards, strict=True)]
+    results = [GlobalArray(layout, rank_shards) for layout, rank_shards in zip(plan.results, shards, strict=True)]
     if op.view:
-        (source,) = given
+        (source,) = operands
         meta, steps = source.view_of
         results[0].view_of = meta, (*steps, (op, attrs))
         if plan.boxed or source.source is not None:
@@ -132,9 +132,9 @@ def regenerate(x: GlobalArray) -> dict[int, Any]:
     source.shards  # noqa: B018  (brings it up to date)
     if source.writes[0] != writes:
         again = run_kernel(op, [source], attrs)
-        x.own, x.source = again.own, (source, op, attrs, source.writes[0])
+        x.local_shards, x.source = again.local_shards, (source, op, attrs, source.writes[0])
         x.writes[0] += x.writes is not source.writes  # views of this one are regenerated too
-    return x.own
+    return x.local_shards
 
 
 GlobalArray.kernel_for, GlobalArray.regenerate = staticmethod(kernel_for), regenerate

@@ -57,12 +57,12 @@ def explain_signatures(function: Callable[..., Any], *tensors: Any, **options: A
 
 def signature_table(op: Any, arrays: tuple, attrs: dict[str, Any]) -> str:
     """The signatures of one operator for operands, the best one first."""
-    given = ", ".join("-" if not hasattr(x, "sbp") else show(x.sbp) for x in arrays)
-    lines = [f"{op.function_name}: {given}"]
-    for i, one in enumerate(candidates(op, arrays, attrs)):
-        operands = ", ".join("-" if x is None else show(x) for x in one.operands)
+    layouts = ", ".join("-" if not hasattr(x, "sbp") else show(x.sbp) for x in arrays)
+    lines = [f"{op.function_name}: {layouts}"]
+    for i, candidate in enumerate(candidates(op, arrays, attrs)):
+        operands = ", ".join("-" if x is None else show(x) for x in candidate.operands)
         arrow = "->" if i == 0 else "  "
-        lines.append(f"{arrow} {operands} => {', '.join(map(show, one.results))}: {one.bytes:,} bytes")
+        lines.append(f"{arrow} {operands} => {', '.join(map(show, candidate.results))}: {candidate.bytes:,} bytes")
     return "\n".join(lines)
 
 

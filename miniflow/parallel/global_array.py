@@ -70,7 +70,7 @@ class GlobalArray:
 
     def __init__(self, meta: GlobalMeta, shards: dict[int, Any]):
         self.meta = meta
-        self.own = shards
+        self.local_shards = shards
         self.writes = [0]
         self.source: tuple[GlobalArray, type, dict[str, Any], int] | None = None
         self.view_of: tuple[GlobalMeta, tuple] = meta, ()
@@ -82,12 +82,12 @@ class GlobalArray:
     @property
     def shards(self) -> dict[int, Any]:
         """The shards; a view that had to be copied is regenerated after a write to what it is a view of."""
-        return self.own if self.source is None else self.regenerate()
+        return self.local_shards if self.source is None else self.regenerate()
 
     @property
     def place_and_sbp(self) -> PlacementWithSbp:
         """Where arrays like it are made: split as it is, broadcast where it is a partial sum."""
-        return PlacementWithSbp(self.placement, tuple([B if one is P else one for one in self.sbp]))
+        return PlacementWithSbp(self.placement, tuple([B if entry is P else entry for entry in self.sbp]))
 
     @property
     def layout(self) -> np.ndarray:

@@ -25,13 +25,13 @@ class ProcessGroup:
     Source: `torch.distributed.ProcessGroup`.
     """
 
-    def __init__(self, given: tuple[int, ...] | None = None):
-        self._given = given
+    def __init__(self, ranks: tuple[int, ...] | None = None):
+        self._ranks = ranks
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """Their numbers in the world."""
-        return tuple(range(world.size())) if self._given is None else self._given
+        return tuple(range(world.size())) if self._ranks is None else self._ranks
 
     def size(self) -> int:
         """How many there are."""
@@ -80,10 +80,10 @@ def new_group(
     if ranks is None:
         return ProcessGroup()
     array = np.asarray(ranks)
-    found, integers = array.tolist(), array.ndim == 1 and array.dtype.kind in "iu"
-    if not integers or len(set(found)) != len(found) or not set(found) <= set(range(world.size())):
-        raise ArgumentError(f"new_group: got ranks={found!r}; expected each once, of {world.size()}")
-    return ProcessGroup(tuple(sorted(found)))
+    numbers, integers = array.tolist(), array.ndim == 1 and array.dtype.kind in "iu"
+    if not integers or len(set(numbers)) != len(numbers) or not set(numbers) <= set(range(world.size())):
+        raise ArgumentError(f"new_group: got ranks={numbers!r}; expected each once, of {world.size()}")
+    return ProcessGroup(tuple(sorted(numbers)))
 
 
 class Work:

@@ -121,8 +121,8 @@ class Header:
     def result(self) -> None:
         """Wait for it."""
         self.source = self.message.result()
-        ndim, kind, *sizes = self.numbers.tolist()
-        self.shape, self.dtype = tuple(sizes[:ndim]), ALL[kind]
+        ndim, dtype_index, *sizes = self.numbers.tolist()
+        self.shape, self.dtype = tuple(sizes[:ndim]), ALL[dtype_index]
 
     def compare(self, shape: tuple[int, ...], dtype: dtype) -> None:
         """Refuse values of another kind than is expected."""

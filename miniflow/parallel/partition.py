@@ -22,20 +22,20 @@ def part(size: int, parts: int, i: int) -> tuple[int, int]:
     >>> [part(6, 4, i) for i in range(4)]
     [(0, 2), (2, 4), (4, 5), (5, 6)]
     """
-    each, more = divmod(size, parts)
-    start = i * each + min(i, more)
-    return start, start + each + (i < more)
+    quotient, remainder = divmod(size, parts)
+    start = i * quotient + min(i, remainder)
+    return start, start + quotient + (i < remainder)
 
 
 @functools.lru_cache(100_000)
 def region(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> Region:
     """What a rank holds of a tensor of this shape: all of a dim that is not split."""
     bounds = [(0, n) for n in shape]
-    for one, count, i in zip(sbp, where.shape, where.coordinates[rank], strict=True):
-        if one.dim is not None:
-            first, last = bounds[one.dim]
+    for entry, count, i in zip(sbp, where.shape, where.coordinates[rank], strict=True):
+        if entry.dim is not None:
+            first, last = bounds[entry.dim]
             start, stop = part(last - first, count, i)
-            bounds[one.dim] = first + start, first + stop
+            bounds[entry.dim] = first + start, first + stop
     return tuple(bounds)
 
 
@@ -67,8 +67,8 @@ def within(inner: Region, outer: Region) -> tuple:
 
 def check_axes(sbp: NdSbp, ndim: int) -> None:
     """Refuse a split of a dim that the tensor does not have, with an ArgumentError."""
-    for one in sbp:
-        if one.dim is not None and one.dim >= ndim:
+    for entry in sbp:
+        if entry.dim is not None and entry.dim >= ndim:
             raise ArgumentError(
-                f"to_global: Split axis out of range (expected to be in range of [0, {ndim}), but got {one.dim}!)"
+                f"to_global: Split axis out of range (expected to be in range of [0, {ndim}), but got {entry.dim}!)"
             )

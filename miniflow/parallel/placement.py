@@ -47,9 +47,9 @@ class placement(Place):
         device_ids: Any = None,
     ):
         if None not in (type, device_type) or ranks is not None and device_ids is not None:
-            wanted = "type and ranks, or device_type and device_ids, their other names"
-            given = {"type": type, "device_type": device_type, "ranks": ranks, "device_ids": device_ids}
-            raise refusal(ArgumentError, "placement", wanted, **given)
+            expected = "type and ranks, or device_type and device_ids, their other names"
+            options = {"type": type, "device_type": device_type, "ranks": ranks, "device_ids": device_ids}
+            raise refusal(ArgumentError, "placement", expected, **options)
         type, ranks = device_type if type is None else type, device_ids if ranks is None else ranks
         if type not in ("cpu", "cuda"):
             raise ArgumentError(f"placement: got type={type!r}; expected 'cpu' or 'cuda'")
@@ -135,9 +135,9 @@ class placement(Place):
 def _as_array(ranks: Any, hierarchy: Sequence[int] | None) -> np.ndarray:
     """The ranks that a placement is made of, in its shape."""
     if isinstance(ranks, dict):
-        each = world.ranks_of_a_machine()
+        ranks_per_machine = world.ranks_of_a_machine()
         lists = [(machine, [ids] if isinstance(ids, int) else ids) for machine, ids in ranks.items()]
-        ranks = [machine * each + i for machine, ids in lists for i in ids]
+        ranks = [machine * ranks_per_machine + i for machine, ids in lists for i in ids]
     try:
         return np.array(ranks) if hierarchy is None else np.array(ranks).reshape(tuple(hierarchy))
     except ValueError as error:

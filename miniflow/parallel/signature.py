@@ -52,35 +52,35 @@ def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> 
     """All signatures that can be used, the best first: by bytes, then by how many operands stay as they are."""
     arrays = [x if isinstance(x, GlobalArray) else None for x in operands]
     where = next(x.placement for x in arrays if x is not None)
-    each = [signatures_of(op, len(where.flat), operands, attrs)] * len(where.shape)
-    found, seen = [], set()
-    for choice in itertools.product(*each):
-        given = tuple([None if x is None else tuple([ins[i] for ins, _ in choice]) for i, x in enumerate(arrays)])
-        results = tuple([tuple(one) for one in zip(*[outs for _, outs in choice], strict=True)])
+    per_dimension = [signatures_of(op, len(where.flat), operands, attrs)] * len(where.shape)
+    ranked, seen = [], set()
+    for choice in itertools.product(*per_dimension):
+        layouts = tuple([None if x is None else tuple([ins[i] for ins, _ in choice]) for i, x in enumerate(arrays)])
+        results = tuple([tuple(nd_sbp) for nd_sbp in zip(*[outs for _, outs in choice], strict=True)])
         fits = all(
             [x is None or op.view and x.sbp == sbp or can_become(x, sbp, where.shape)
-             for x, sbp in zip(arrays, given, strict=True)]
+             for x, sbp in zip(arrays, layouts, strict=True)]
         )  # fmt: skip
-        if (given, results) in seen or not fits:
+        if (layouts, results) in seen or not fits:
             continue
-        seen.add((given, results))
-        boxed = [(x, sbp) for x, sbp in zip(arrays, given, strict=True) if x is not None and x.sbp != sbp]
+        seen.add((layouts, results))
+        boxed = [(x, sbp) for x, sbp in zip(arrays, layouts, strict=True) if x is not None and x.sbp != sbp]
         price, sent = (
             sum([boxing.cost(x.shape, where, x.sbp, f(x.sbp, sbp)) * x.itemsize for x, sbp in boxed])
             for f in (without_padding, lambda _, sbp: sbp)
         )
-        found.append((price, len(boxed), Candidate(given, results, sent)))
-    return [candidate for *_, candidate in sorted(found, key=lambda row: row[:2])]
+        ranked.append((price, len(boxed), Candidate(layouts, results, sent)))
+    return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
 
 
 def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
     """Whether an operand may be boxed so: no dim is split among more ranks than it has elements, since kernels need not
     compute with nothing."""
-    parts: dict[int, int] = {}
-    for one, n in zip(sbp, mesh, strict=True):
-        if one.dim is not None:
-            parts[one.dim] = parts.get(one.dim, 1) * n
-    return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in parts.items())
+    splits: dict[int, int] = {}
+    for entry, n in zip(sbp, mesh, strict=True):
+        if entry.dim is not None:
+            splits[entry.dim] = splits.get(entry.dim, 1) * n
+    return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in splits.items())
 
 
 def without_padding(before: NdSbp, after: NdSbp) -> NdSbp:

@@ -62,7 +62,7 @@ class LocalToGlobal(Op):
         return shape, x.dtype
 
     def backward(ctx, dy):
-        dual = tuple([B if one is P else P if one is B else one for one in ctx.attrs["sbp"]])
+        dual = tuple([B if entry is P else P if entry is B else entry for entry in ctx.attrs["sbp"]])
         where, rank = ctx.attrs["placement"], world.rank()
         dx = to_local(to_global(dy, where, dual))
         if rank in where.coordinates:
@@ -84,7 +84,7 @@ class GlobalToLocal(Op):
             )
         node, output = ctx.edges[0]
         where, sbp = ctx.attrs["layout"]
-        dual = tuple([B if one is P else P if one is B else one for one in sbp])
+        dual = tuple([B if entry is P else P if entry is B else entry for entry in sbp])
         return call(LocalToGlobal, dy, placement=where, sbp=dual, shape=node.shapes[output])
 
 
@@ -140,8 +140,8 @@ def to_global(
         check_axes(sbp, x.ndim)
         shape = logical_shape(x, placement, sbp, check_meta)
         y = call(LocalToGlobal, x, placement=placement, sbp=sbp, shape=shape)
-        first = tuple([slice(0, 1) if one is B else slice(None) for one in sbp])
-        if any(one is B for one in sbp):  # make it true: the first rank's values
+        first = tuple([slice(0, 1) if entry is B else slice(None) for entry in sbp])
+        if any(entry is B for entry in sbp):  # make it true: the first rank's values
             y._array = broadcast_from_first(y._array, first)
         return y
     where = x.placement if placement is None else placement
@@ -156,8 +156,8 @@ def to_global(
 def broadcast_from_first(x: GlobalArray, first: tuple[slice, ...]) -> GlobalArray:
     """Along dimensions of the placement that are broadcast, the shard of the first rank for all of them."""
     owners = Placement(x.placement.type, x.placement.ranks[first])
-    own = {r: a for r, a in x.shards.items() if r in owners.coordinates}
-    return box(GlobalArray(GlobalMeta.of(owners, x.sbp, x.shape, x.dtype), own), x.placement, x.sbp)
+    owner_shards = {r: a for r, a in x.shards.items() if r in owners.coordinates}
+    return box(GlobalArray(GlobalMeta.of(owners, x.sbp, x.shape, x.dtype), owner_shards), x.placement, x.sbp)
 
 
 def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> tuple[int, ...]:
@@ -170,20 +170,20 @@ def logical_shape(x: Tensor, where: Placement, sbp: NdSbp, check_meta: bool) -> 
     if check_meta:
         metas = world.communicator().all_gather_object(metas[0], range(world.size()))
     shape = list(metas[where.flat[0]][0])
-    kinds = {metas[r][1] for r in where.flat}
-    if len(kinds) > 1:
-        raise DTypeError(f"to_global: got local tensors of {sorted(kinds)}; expected one dtype on all ranks")
-    for dim in {one.dim for one in sbp} - {None}:
-        parts = where.ranks[tuple([slice(None) if one.dim == dim else 0 for one in sbp])]
-        shape[dim] = sum([metas[r][0][dim] for r in parts.flat])
-    whole = tuple(shape)
+    dtypes = {metas[r][1] for r in where.flat}
+    if len(dtypes) > 1:
+        raise DTypeError(f"to_global: got local tensors of {sorted(dtypes)}; expected one dtype on all ranks")
+    for dim in {entry.dim for entry in sbp} - {None}:
+        ranks_along = where.ranks[tuple([slice(None) if entry.dim == dim else 0 for entry in sbp])]
+        shape[dim] = sum([metas[r][0][dim] for r in ranks_along.flat])
+    logical = tuple(shape)
     for r in where.flat:
-        if metas[r][0] != local_shape(whole, where, sbp, r):
+        if metas[r][0] != local_shape(logical, where, sbp, r):
             raise ShapeError(
                 f"to_global: Sizes of tensors must match: got {metas[r][0]} on rank {r}; expected "
-                f"{local_shape(whole, where, sbp, r)}, its part of {whole}, split as evenly as possible"
+                f"{local_shape(logical, where, sbp, r)}, its part of {logical}, split as evenly as possible"
             )
-    return whole
+    return logical
 
 
 def to_local(x: Tensor) -> Tensor:
@@ -242,8 +242,8 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise ArgumentError(f"{factory.__name__}: random source op only support broadcast or split, got {sbp}")
         if args and factory.__name__ in ("tensor", "Tensor"):
             refuse_other_data(args[0])
-        whole = tuple([B if one is P else one for one in layout])
-        x = factory(*args, device=PlacementWithSbp(placement, whole), **options)
+        unreduced = tuple([B if entry is P else entry for entry in layout])
+        x = factory(*args, device=PlacementWithSbp(placement, unreduced), **options)
         with no_grad():
             return to_global(x, sbp=layout).requires_grad_(requires_grad)
 
@@ -257,8 +257,8 @@ def refuse_other_data(data: Any) -> None:
     """Raise ArgumentError unless all MPI ranks pass the same numbers; a tensor is compared where it becomes global."""
     if len(world.owned()) == world.size() or isinstance(data, Tensor):
         return
-    found = world.communicator().all_gather_object(zlib.crc32(np.asarray(data).tobytes()), range(world.size()))
-    if len(set(found)) > 1:
+    checksums = world.communicator().all_gather_object(zlib.crc32(np.asarray(data).tobytes()), range(world.size()))
+    if len(set(checksums)) > 1:
         raise ArgumentError("tensor: Each rank must have same input sequence or numpy array; to_global takes others")
 
 

@@ -111,11 +111,11 @@ def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
     return axes
 
 
-def draw_box(axes: Any, place: tuple[float, float], width: float, lines: tuple[str, str], fill: str, turn: int) -> None:
+def draw_box(axes: Any, xy: tuple[float, float], width: float, lines: tuple[str, str], fill: str, turn: int) -> None:
     """A rounded box with a name and the shapes, and for an op its position in the order of backward."""
     from matplotlib.patches import FancyBboxPatch
 
-    x, y = place
+    x, y = xy
     corner = (x - width / 2, y - HEIGHT / 2)
     style = "round,pad=0,rounding_size=0.06"
     axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, boxstyle=style, facecolor=fill, edgecolor=PALE, linewidth=0.8))

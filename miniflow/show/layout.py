@@ -49,7 +49,7 @@ def layered(widths: dict[Key, float], edges: Sequence[tuple[Key, Key]]) -> Layou
         rows.update({bend: bend[2] for bend in bends})
         chains.append([source, *bends, target])
     links = [pair for chain in chains for pair in zip(chain, chain[1:], strict=False)]
-    x = place(order_rows(rows, links), links, widths)
+    x = assign_x(order_rows(rows, links), links, widths)
     points = {key: (x[key], ROW * row) for key, row in rows.items()}
     return Layout({node: points[node] for node in nodes}, [[points[key] for key in chain] for chain in chains])
 
@@ -80,19 +80,19 @@ def order_rows(rows: dict[Key, int], links: Sequence[tuple[Key, Key]]) -> list[l
     return grid
 
 
-def place(grid: list[list[Key]], links: Sequence[tuple[Key, Key]], widths: dict[Key, float]) -> dict[Key, float]:
+def assign_x(grid: list[list[Key]], links: Sequence[tuple[Key, Key]], widths: dict[Key, float]) -> dict[Key, float]:
     """The x of every key: as near to its neighbours' mean as the widths in its row allow."""
     above, below = neighbours(links)
     x = dict.fromkeys(widths, 0.0)
     for sweep in range(SWEEPS):
         for row in grid if sweep % 2 else reversed(grid):
-            wanted = [mean([x[n] for n in above.get(key, []) + below.get(key, [])], x[key]) for key in row]
-            x.update(zip(row, separate(wanted, [widths[key] for key in row]), strict=True))
+            targets = [mean([x[n] for n in above.get(key, []) + below.get(key, [])], x[key]) for key in row]
+            x.update(zip(row, separate(targets, [widths[key] for key in row]), strict=True))
     return x
 
 
-def separate(wanted: list[float], widths: list[float]) -> list[float]:
-    """The places closest to `wanted`, in least squares, at which boxes in this order do not touch.
+def separate(targets: list[float], widths: list[float]) -> list[float]:
+    """The places closest to `targets`, in least squares, at which boxes in this order do not touch.
 
     Without the distances this is isotonic regression, solved by pooling adjacent violators (Barlow et al., 1972).
     """
@@ -100,8 +100,8 @@ def separate(wanted: list[float], widths: list[float]) -> list[float]:
     for left, right in zip(widths, widths[1:], strict=False):
         offsets.append(offsets[-1] + (left + right) / 2 + GAP)
     pools: list[tuple[float, int]] = []  # mean, count
-    for want, offset in zip(wanted, offsets, strict=False):
-        value, count = want - offset, 1
+    for target, offset in zip(targets, offsets, strict=False):
+        value, count = target - offset, 1
         while pools and pools[-1][0] > value:
             other, size = pools.pop()
             value, count = (value * count + other * size) / (count + size), count + size

@@ -89,11 +89,11 @@ def draw(stages: list[tuple[str, placement, NdSbp]], shape: tuple[int, ...], fig
         for row in mesh.tolist():
             top -= SIZE + TITLE
             for i, rank in enumerate(row):
-                place = (GAP + i * (SIZE + GAP)) / width, top / height, SIZE / width, SIZE / height
+                rect = (GAP + i * (SIZE + GAP)) / width, top / height, SIZE / width, SIZE / height
                 bounds = region(shape, where, sbp, rank)
-                summand = tuple([k for one, k in zip(sbp, where.coordinates[rank], strict=True) if one is P])
+                summand = tuple([k for entry, k in zip(sbp, where.coordinates[rank], strict=True) if entry is P])
                 color = colors.setdefault((bounds, summand), PALETTE[len(colors) % len(PALETTE)])
-                draw_part(figure.add_axes(place), rank, shape, bounds, color, bool(summand))
+                draw_part(figure.add_axes(rect), rank, shape, bounds, color, bool(summand))
     return figure
 
 

@@ -72,16 +72,16 @@ class _Recomputation:
         """Call the function; its result, and the nodes that it left on the tape, oldest first."""
         start = sequence()
         outputs = self.function()
-        found, waiting = set(), [x._edge for x in _tensors(outputs) if x.requires_grad]
+        nodes, waiting = set(), [x._edge for x in _tensors(outputs) if x.requires_grad]
         while waiting:
             edge = waiting.pop()
-            if edge is not None and edge[0].sequence > start and edge[0] not in found:
-                found.add(edge[0])
+            if edge is not None and edge[0].sequence > start and edge[0] not in nodes:
+                nodes.add(edge[0])
                 waiting += edge[0].edges
-        return outputs, sorted([node for node in found if isinstance(node, Node)], key=lambda node: node.sequence)
+        return outputs, sorted([node for node in nodes if isinstance(node, Node)], key=lambda node: node.sequence)
 
     def __call__(self) -> None:
-        """Give the nodes back what they saved."""
+        """Compute again what the nodes saved, and put it back into them."""
         if any(x.version != version for x, version in self.versions):
             raise AutogradError(
                 "checkpoint: an argument was changed in place before backward; change a copy (x.clone())"
@@ -96,25 +96,25 @@ class _Recomputation:
         finally:
             modes.autocast = autocast
             set_rng_state(state)
-        old = [node() for node in self.nodes]  # None for those that nothing needs any more
-        if len(old) != len(nodes) or any(
-            a is not None and _kind(a) != _kind(b) for a, b in zip(old, nodes, strict=True)
+        originals = [node() for node in self.nodes]  # None for those that nothing needs any more
+        if len(originals) != len(nodes) or any(
+            a is not None and _signature(a) != _signature(b) for a, b in zip(originals, nodes, strict=True)
         ):
             raise AutogradError("checkpoint: the function calls other operators when it is computed again in backward")
-        of, references = dict(zip(nodes, old, strict=True)), dict(zip(nodes, self.nodes, strict=True))
-        for recomputed in {
+        original, references = dict(zip(nodes, originals, strict=True)), dict(zip(nodes, self.nodes, strict=True))
+        for inner in {
             node._saved for node in nodes if isinstance(node._saved, _Recomputation)
         }:  # a checkpoint inside
-            recomputed.nodes = [references.get(node(), node) for node in recomputed.nodes]
-        for node, target in of.items():
+            inner.nodes = [references.get(node(), node) for node in inner.nodes]
+        for node, target in original.items():
             for value, *_ in node._saved if isinstance(node._saved, list) else ():
-                if isinstance(value, Tensor) and value._edge is not None and of.get(value._edge[0]) is not None:
-                    value._edge = of[value._edge[0]], value._edge[1]
+                if isinstance(value, Tensor) and value._edge is not None and original.get(value._edge[0]) is not None:
+                    value._edge = original[value._edge[0]], value._edge[1]
             if target is not None and target._saved is self:
                 target._saved = node._saved
 
 
-def _kind(node: Node) -> tuple:
+def _signature(node: Node) -> tuple:
     return node.op.function_name, node.shapes
 
 

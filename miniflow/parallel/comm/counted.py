@@ -77,8 +77,8 @@ def reduced(parts: Sequence[Any], out: Any = None, by: str = "add") -> Any:
 
 def parts_of(size: int, ranks: int) -> list[int]:
     """The elements of each of `ranks` parts, as even as possible."""
-    each, more = divmod(size, ranks)
-    return [each + (i < more) for i in range(ranks)]
+    quotient, remainder = divmod(size, ranks)
+    return [quotient + (i < remainder) for i in range(ranks)]
 
 
 def cut(flat: Any, counts: Sequence[int]) -> list[Any]:

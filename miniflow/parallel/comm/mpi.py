@@ -58,7 +58,7 @@ class MpiCommunicator:
         self.rank = self.peers.Get_rank()
         self.call = ""  # what the user called
         self._tag = 0  # of the groups that are made
-        self._beside: tuple[MpiCommunicator, ThreadPoolExecutor] | None = None
+        self._background: tuple[MpiCommunicator, ThreadPoolExecutor] | None = None
         self.cuda_aware = os.environ.get("MINIFLOW_CUDA_AWARE_MPI", "0") == "1"
         self.owned = range(self.rank, self.rank + 1)
         self.counted = Counted()
@@ -98,11 +98,11 @@ class MpiCommunicator:
             done: Future = Future()
             done.set_result(self.run(call, collective))
             return done
-        if self._beside is None:
+        if self._background is None:
             other = copy.copy(self)
             other._groups, other._tag = {}, 1
-            self._beside = other, ThreadPoolExecutor(1, "collectives")
-        other, thread = self._beside
+            self._background = other, ThreadPoolExecutor(1, "collectives")
+        other, thread = self._background
         return thread.submit(other.run, call, collective)
 
     def _move(self, name: str, group: Group, sent: dict[int, Any], received: dict[int, Any]) -> None:
@@ -111,15 +111,15 @@ class MpiCommunicator:
         Raises:
             PlacementError: if something else comes than what is expected.
         """
-        comm, place = self._of(group), {rank: i for i, rank in enumerate(group)}
+        comm, group_rank = self._of(group), {rank: i for i, rank in enumerate(group)}
         kinds = sorted({str(x.dtype) for x in (*sent.values(), *received.values())})
         tag = zlib.crc32(f"{name} {kinds} {self.call}".encode()) % 32768  # which every MPI has
         with self._watchdog.waits(self.call or name, group):
-            requests = [comm.Irecv(self._bytes(x), place[rank]) for rank, x in received.items()]
-            requests += [comm.Isend(self._bytes(x), place[rank], tag) for rank, x in sent.items()]
-            found = [self.mpi.Status() for _ in requests]
-            self.mpi.Request.Waitall(requests, found)
-        for (rank, x), status in zip(received.items(), found, strict=False):
+            requests = [comm.Irecv(self._bytes(x), group_rank[rank]) for rank, x in received.items()]
+            requests += [comm.Isend(self._bytes(x), group_rank[rank], tag) for rank, x in sent.items()]
+            statuses = [self.mpi.Status() for _ in requests]
+            self.mpi.Request.Waitall(requests, statuses)
+        for (rank, x), status in zip(received.items(), statuses, strict=False):
             if status.tag != tag:
                 raise self._watchdog.left(self.call or name, group, f"got what rank {rank} sent in another call")
             if status.count != x.nbytes:
@@ -140,12 +140,12 @@ class MpiCommunicator:
         return {self.rank: self._all_gather(part, group, counts)}
 
     def _all_gather(self, part: Any, group: Group, counts: Counts, name: str = "all_gather") -> Any:
-        whole = memory.empty_like(part, (sum(counts),))
-        pieces = dict(zip(group, cut(whole, counts), strict=True))
+        gathered = memory.empty_like(part, (sum(counts),))
+        pieces = dict(zip(group, cut(gathered, counts), strict=True))
         pieces[self.rank][...] = part
-        others = [rank for rank in group if rank != self.rank]
-        self._move(name, group, dict.fromkeys(others, part), {rank: pieces[rank] for rank in others})
-        return whole
+        other_ranks = [rank for rank in group if rank != self.rank]
+        self._move(name, group, dict.fromkeys(other_ranks, part), {rank: pieces[rank] for rank in other_ranks})
+        return gathered
 
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.all_reduce`."""
@@ -157,11 +157,11 @@ class MpiCommunicator:
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
         counts = parts_of(x.size, len(group))
-        own = self._own(counts, group)
-        self.counted.add("all_reduce", (x.size - own + own * (len(group) - 1)) * x.itemsize)
+        count = self._own_count(counts, group)
+        self.counted.add("all_reduce", (x.size - count + count * (len(group) - 1)) * x.itemsize)
         return counts
 
-    def _own(self, counts: Counts, group: Group) -> int:
+    def _own_count(self, counts: Counts, group: Group) -> int:
         """What counts for this rank."""
         return counts[list(group).index(self.rank)]
 
@@ -169,8 +169,8 @@ class MpiCommunicator:
         """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
         x = parts[self.rank]
         self._count_all_reduce(x, group)
-        kind = self.mpi.Datatype.fromcode(x.dtype.char)
-        request = self._of(group).Iallreduce(self.mpi.IN_PLACE, [self._bytes(x), kind])
+        datatype = self.mpi.Datatype.fromcode(x.dtype.char)
+        request = self._of(group).Iallreduce(self.mpi.IN_PLACE, [self._bytes(x), datatype])
 
         def wait() -> None:
             with self._watchdog.waits("all_reduce", group):
@@ -181,20 +181,20 @@ class MpiCommunicator:
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.reduce_scatter`."""
         x = parts[self.rank]
-        self.counted.add("reduce_scatter", (x.size - self._own(counts, group)) * x.itemsize)
+        self.counted.add("reduce_scatter", (x.size - self._own_count(counts, group)) * x.itemsize)
         return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter", by)}
 
     def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str, by: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
-        own, pieces = self._own(counts, group), dict(zip(group, cut(x, counts), strict=True))
-        result, block = memory.empty_like(x, (own,)), max(1, BLOCK // len(group) // x.itemsize)
-        arrived = memory.empty_like(x, (len(group), min(block, own)))
-        others = [rank for rank in group if rank != self.rank]
+        count, pieces = self._own_count(counts, group), dict(zip(group, cut(x, counts), strict=True))
+        result, block = memory.empty_like(x, (count,)), max(1, BLOCK // len(group) // x.itemsize)
+        arrived = memory.empty_like(x, (len(group), min(block, count)))
+        other_ranks = [rank for rank in group if rank != self.rank]
         for first in range(0, max(counts), block):
-            rows = {rank: arrived[i, : max(0, own - first)] for i, rank in enumerate(group)}
-            sent = {rank: pieces[rank][first : first + block] for rank in others}
-            self._move(f"{name} by {by}", group, sent, {rank: rows[rank] for rank in others})
-            if first < own:
+            rows = {rank: arrived[i, : max(0, count - first)] for i, rank in enumerate(group)}
+            sent = {rank: pieces[rank][first : first + block] for rank in other_ranks}
+            self._move(f"{name} by {by}", group, sent, {rank: rows[rank] for rank in other_ranks})
+            if first < count:
                 rows[self.rank] = pieces[self.rank][first : first + block]
                 reduced(list(rows.values()), result[first : first + block], by)
         return result
@@ -202,12 +202,12 @@ class MpiCommunicator:
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """As `SimulatedCommunicator.all_to_all`."""
         x, counts = parts[self.rank], sent[self.rank]
-        self.counted.add("all_to_all", (x.size - self._own(counts, group)) * x.itemsize)
+        self.counted.add("all_to_all", (x.size - self._own_count(counts, group)) * x.itemsize)
         result = memory.empty_like(x, (sum(received[self.rank]),))
         mine = dict(zip(group, cut(x, counts), strict=True))
-        found = dict(zip(group, cut(result, received[self.rank]), strict=True))
-        found.pop(self.rank)[...] = mine.pop(self.rank)
-        self._move("all_to_all", group, mine, found)
+        arriving = dict(zip(group, cut(result, received[self.rank]), strict=True))
+        arriving.pop(self.rank)[...] = mine.pop(self.rank)
+        self._move("all_to_all", group, mine, arriving)
         return {self.rank: result}
 
     def exchange(
@@ -219,9 +219,9 @@ class MpiCommunicator:
         """As `SimulatedCommunicator.exchange`."""
         sent = {target: memory.row_major(x) for (_, target), x in messages.items() if target != self.rank}
         self.counted.add("send", sum(x.nbytes for x in sent.values()))
-        found = {source: memory.empty(*kind) for (source, _), kind in expected.items() if source != self.rank}
-        self._move("send and receive", range(self.size) if group is None else group, sent, found)
-        return {key: messages[key] if key in messages else found[key[0]] for key in expected}
+        arriving = {source: memory.empty(*meta) for (source, _), meta in expected.items() if source != self.rank}
+        self._move("send and receive", range(self.size) if group is None else group, sent, arriving)
+        return {key: messages[key] if key in messages else arriving[key[0]] for key in expected}
 
     def all_gather_object(self, value: Any, group: Group) -> list[Any]:
         """As `SimulatedCommunicator.all_gather_object`."""
@@ -308,9 +308,9 @@ class Watchdog(threading.Thread):
 
     def report(self, name: str, group: Group) -> str:
         """What this rank waits for, and where."""
-        others = [r for r in group if r != self.rank]
+        other_ranks = [r for r in group if r != self.rank]
         return (
-            f"rank {self.rank} has waited for {self.limit:g} s for ranks {others} in {name}, called at "
+            f"rank {self.rank} has waited for {self.limit:g} s for ranks {other_ranks} in {name}, called at "
             f"{line_of_caller()}\n"
             "Maybe executing different code in different ranks, please check if the code is branched and operates on "
             "the global tensor. Ranks that print no such line are elsewhere; MINIFLOW_CHECK_RANKS=1 compares what "
@@ -337,8 +337,8 @@ def time_limit() -> float:
 def end_all_on_exception(comm: Any) -> None:
     """An exception that nobody catches ends the other ranks too, after its traceback."""
 
-    def hook(kind: Any, value: Any, trace: Any) -> None:
-        lines = [*traceback.format_exception(kind, value, trace), f"rank {comm.Get_rank()} ends all ranks\n"]
+    def hook(error_class: Any, value: Any, trace: Any) -> None:
+        lines = [*traceback.format_exception(error_class, value, trace), f"rank {comm.Get_rank()} ends all ranks\n"]
         sys.stderr.write("".join(lines))  # at once, since others may write too
         sys.stderr.flush()
         time.sleep(0.5)  # mpiexec passes that on, and drops what comes after the end

@@ -53,8 +53,8 @@ class SimulatedCommunicator:
             counts: the elements of the parts.
         """
         self.counted.add("all_gather", sum(x.nbytes for x in parts.values()) * (len(group) - 1))
-        whole = np.concatenate([parts[r] for r in group])
-        return {r: whole.copy() for r in group}
+        gathered = np.concatenate([parts[r] for r in group])
+        return {r: gathered.copy() for r in group}
 
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums.

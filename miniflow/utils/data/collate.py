@@ -57,7 +57,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, str | bytes):
         return list(batch)
     if isinstance(first, Mapping):
-        return _of_kind(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+        return _like_mapping(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, Sequence):
         _refuse_unequal("lengths", {len(sample) for sample in batch}, "pad them")
         columns = [default_collate(column) for column in zip(*batch, strict=True)]
@@ -68,15 +68,15 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
-def _refuse_unequal(what: str, found: set, remedy: str) -> None:
-    if len(found) > 1:
+def _refuse_unequal(what: str, values: set, remedy: str) -> None:
+    if len(values) > 1:
         raise ShapeError(
-            f"default_collate: got samples of {what} {sorted(found)}; expected equal {what}: "
+            f"default_collate: got samples of {what} {sorted(values)}; expected equal {what}: "
             f"{remedy} in the data set, or pass collate_fn to the DataLoader"
         )
 
 
-def _of_kind(original: Mapping, items: dict) -> Mapping:
+def _like_mapping(original: Mapping, items: dict) -> Mapping:
     """The items in a mapping of the original's type, where that type can be made from a dict."""
     try:
         return items if type(original) is dict else type(original)(items)
@@ -104,7 +104,7 @@ def default_convert(sample: Any) -> Any:
     if isinstance(sample, np.ndarray | np.generic) and sample.dtype.kind not in "SUO":
         return from_numpy(np.asarray(sample))
     if isinstance(sample, Mapping):
-        return _of_kind(sample, {key: default_convert(value) for key, value in sample.items()})
+        return _like_mapping(sample, {key: default_convert(value) for key, value in sample.items()})
     if isinstance(sample, tuple | list):
         items = [default_convert(item) for item in sample]
         return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)

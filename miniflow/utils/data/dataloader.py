@@ -164,8 +164,8 @@ def fetcher(
         the function from a task to a batch, or to `Exhausted` after the last sample of an IterableDataset.
     """
     if isinstance(dataset, IterableDataset):
-        parts = BatchSampler(dataset, batch_size, drop_last) if batched else dataset
-        batches = (collate(samples) for samples in parts)
+        inputs = BatchSampler(dataset, batch_size, drop_last) if batched else dataset
+        batches = (collate(samples) for samples in inputs)
         return lambda task: next(batches, Exhausted)
     if not batched:
         return lambda index: collate(dataset[index])

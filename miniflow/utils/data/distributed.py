@@ -43,8 +43,8 @@ class DistributedSampler(Sampler[int]):
             raise ArgumentError(f"DistributedSampler: got rank={self.rank}; expected 0 to {self.num_replicas - 1}")
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self.epoch = 0
-        each = len(dataset) / self.num_replicas
-        self.num_samples = math.floor(each) if drop_last else math.ceil(each)
+        share = len(dataset) / self.num_replicas
+        self.num_samples = math.floor(share) if drop_last else math.ceil(share)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next epoch: the same on all ranks."""
