@@ -102,9 +102,7 @@ class _Recomputation:
         ):
             raise AutogradError("checkpoint: the function calls other operators when it is computed again in backward")
         original, references = dict(zip(nodes, originals, strict=True)), dict(zip(nodes, self.nodes, strict=True))
-        for inner in {
-            node._saved for node in nodes if isinstance(node._saved, _Recomputation)
-        }:  # a checkpoint inside
+        for inner in {node._saved for node in nodes if isinstance(node._saved, _Recomputation)}:  # a checkpoint inside
             inner.nodes = [references.get(node(), node) for node in inner.nodes]
         for node, target in original.items():
             for value, *_ in node._saved if isinstance(node._saved, list) else ():

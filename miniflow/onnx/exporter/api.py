@@ -88,14 +88,14 @@ def export(
         names = list(input_names or names)
         output_names = output_names or (model.outputs if isinstance(model, OnnxModule) else None)
         axes = axes_of(dynamic_axes or {}, names, output_names or (), flatten((args, kwargs), tell=False)[0])
-        whole = [name for name in HANDLERS if find(name, opset)]
-        program, sizes = record(graph, args, kwargs, axes, "" if graph is model else "module.", whole)
+        composites = [name for name in HANDLERS if find(name, opset)]
+        program, sizes = record(graph, args, kwargs, axes, "" if graph is model else "module.", composites)
     for name, value in zip(names, program.inputs, strict=True):
         value.name = name
-    found = graph_of(program, sizes, opset, output_names)
+    onnx_graph = graph_of(program, sizes, opset, output_names)
     if check:
-        check_graph(found)
-    return written(found, type(model).__name__, None if path is None else Path(path), external_data)
+        check_graph(onnx_graph)
+    return written(onnx_graph, type(model).__name__, None if path is None else Path(path), external_data)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def axes_of(
         raise ArgumentTypeError(f"export: got dynamic_axes={dynamic_axes!r}; expected {{name: {{axis: name}}}}")
     for name in dynamic_axes.keys() - {*names, *output_names}:
         raise ArgumentError(f"export: dynamic_axes names {name!r}; expected inputs, of {list(names)}")
-    found, sizes = [], {}
+    axes_of_inputs, sizes = [], {}
     for i, (name, x) in enumerate(zip(names, tensors, strict=True)):
         axes = dynamic_axes.get(name, {})
         axes = axes if isinstance(axes, Mapping) else {d: f"{name}_dim{d}" for d in axes}
@@ -163,8 +163,8 @@ def axes_of(
                 raise OnnxError(f"dynamic_axes: got axis {d} of input {i}, whose shape is {tuple(x.shape)}")
             if sizes.setdefault(axis, x.shape[d]) != x.shape[d]:
                 raise OnnxError(f"dynamic_axes: {axis!r} names axes of sizes {sizes[axis]} and {x.shape[d]}")
-        found.append({d % x.ndim: axis for d, axis in axes.items()})
-    return found
+        axes_of_inputs.append({d % x.ndim: axis for d, axis in axes.items()})
+    return axes_of_inputs
 
 
 def graph_of(program: Program, axes: Mapping[Size, str], opset: int, output_names: Sequence[str] | None) -> OnnxGraph:
@@ -207,21 +207,21 @@ def written(graph: OnnxGraph, name: str, path: Path | None, external_data: bool)
     size = sum(x.nbytes for x in graph.initializers.values())
     if path is None and size > LARGEST:
         raise OnnxError(f"export: got {size:,} bytes of weights; expected a path, since a message ends at 2 GB")
-    beside = path is not None and (external_data or size > LARGEST)
-    model = graph.model(SMALL if beside else math.inf)
+    external = path is not None and (external_data or size > LARGEST)
+    model = graph.model(SMALL if external else math.inf)
     model.producer_name, model.producer_version, model.graph.name = "miniflow", version("miniflow-edu"), name
     if path is None:
         return model
     with writing("export", path), ExitStack() as files:
         file = files.enter_context(replacing(path))
-        if beside:
+        if external:
             data = path.with_name(path.name + ".data")
-            write_beside(graph, model, files.enter_context(replacing(data)), data.name)
+            write_external_data(graph, model, files.enter_context(replacing(data)), data.name)
         file.write_bytes(model.SerializeToString())
     return model
 
 
-def write_beside(graph: OnnxGraph, model: ModelProto, file: Path, name: str) -> None:
+def write_external_data(graph: OnnxGraph, model: ModelProto, file: Path, name: str) -> None:
     """Write the large initializers, which are inputs of the model by now, to a file that will have this name.
 
     Array by array: messages of more than 2 GB cannot be copied.
@@ -230,8 +230,8 @@ def write_beside(graph: OnnxGraph, model: ModelProto, file: Path, name: str) -> 
     with file.open("wb") as out:
         for key, x in graph.initializers.items():
             if x.size > SMALL:
-                kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
-                tensor = model.graph.initializer.add(name=key, data_type=kind, dims=x.shape)
+                data_type = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+                tensor = model.graph.initializer.add(name=key, data_type=data_type, dims=x.shape)
                 tensor.data_location = onnx.TensorProto.EXTERNAL
                 for entry, value in {"location": name, "offset": out.tell(), "length": x.nbytes}.items():
                     tensor.external_data.add(key=entry, value=str(value))
@@ -332,9 +332,9 @@ def run_onnx(
     session = ort.InferenceSession(str(onnx_model_path), options, providers=list(providers))
     inputs, (low, high) = {}, input_tensor_range or (0, 1)
     for x in onnx.load(onnx_model_path, load_external_data=False).graph.input:
-        kind = x.type.tensor_type
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        numbers = np.random.uniform(low, high, [n.dim_value or 1 for n in kind.shape.dim])
+        tensor_type = x.type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
+        numbers = np.random.uniform(low, high, [n.dim_value or 1 for n in tensor_type.shape.dim])
         inputs[x.name] = (numbers if dtype.kind in "fV" else numbers.round()).astype(dtype)
     return inputs, session.run(None, inputs)
 

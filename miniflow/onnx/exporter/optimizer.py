@@ -29,7 +29,7 @@ class OnnxGraph:
         nodes: in the order in which they run; rewrites change them in place.
         initializers: values by name.
         inputs, outputs: their names stay.
-        kinds: element type and shape of each value that is known; sizes are numbers, names, or None.
+        types: element type and shape of each value that is known; sizes are numbers, names, or None.
         kept: the names of the outputs.
         producers: the node that computes each value, when a rewrite begins.
         uses: how often each value is read.
@@ -41,13 +41,13 @@ class OnnxGraph:
     initializers: dict[str, np.ndarray]
     inputs: Sequence[ValueInfoProto]
     outputs: Sequence[ValueInfoProto]
-    kinds: dict[str, tuple[int, tuple]] = field(default_factory=dict)
+    types: dict[str, tuple[int, tuple]] = field(default_factory=dict)
 
     def optimize(self) -> None:
         """Do all rewrites until nothing changes."""
         graph = onnx.shape_inference.infer_shapes(self.model(SMALL), data_prop=True).graph
-        self.kinds = {x.name: kind_of(x) for x in (*graph.input, *graph.value_info, *graph.output)}
-        self.kinds.update({x.name: (x.data_type, tuple(x.dims)) for x in graph.initializer})
+        self.types = {x.name: kind_of(x) for x in (*graph.input, *graph.value_info, *graph.output)}
+        self.types.update({x.name: (x.data_type, tuple(x.dims)) for x in graph.initializer})
         before = None
         while before != (before := [node.SerializeToString() for node in self.nodes]):
             for rule in RULES:
@@ -59,9 +59,9 @@ class OnnxGraph:
 
         A result that is an output keeps its name: the value that it is gets that, if a node computes it.
         """
-        self.kept, self.firsts = {x.name for x in self.outputs}, {}
+        self.output_names, self.firsts = {x.name for x in self.outputs}, {}
         self.producers = {name: node for node in self.nodes for name in node.output}
-        self.uses = Counter([*self.kept, *(name for node in self.nodes for name in node.input)])
+        self.uses = Counter([*self.output_names, *(name for node in self.nodes for name in node.input)])
         nodes, self.nodes, names = self.nodes, [], {}
 
         def current(name: str) -> str:
@@ -72,15 +72,15 @@ class OnnxGraph:
         for node in nodes:
             new = [current(name) for name in rule(self, node) or ()]
             old = list(node.output[: len(new)])
-            if len(new) == 1 and old[0] in self.kept and new[0] in self.producers:
+            if len(new) == 1 and old[0] in self.output_names and new[0] in self.producers:
                 old, new = new, old
-            if new and self.kept.isdisjoint(old):
+            if new and self.output_names.isdisjoint(old):
                 names.update((a, b) for a, b in zip(old, new, strict=True) if a != b)
             else:
                 self.nodes.append(node)
         for node in self.nodes if names else ():
-            for given in (node.input, node.output):
-                given[:] = map(current, given)
+            for fields in (node.input, node.output):
+                fields[:] = map(current, fields)
 
     def remove_dead_code(self) -> None:
         """Remove nodes and initializers that nothing reads."""
@@ -122,9 +122,9 @@ def identity(g: OnnxGraph, node: NodeProto) -> Sequence[str] | None:
     """The first input, of nodes that return what they get, such as a Cast to the same type."""
     if node.op_type not in ("Identity", "Cast", "Transpose", "Expand", *RESHAPES):
         return None
-    (kind, shape), (_, result) = (g.kinds.get(name, UNKNOWN) for name in (node.input[0], node.output[0]))
+    (elem_type, shape), (_, result) = (g.types.get(name, UNKNOWN) for name in (node.input[0], node.output[0]))
     if node.op_type == "Cast":
-        same = attributes(node)["to"] == kind
+        same = attributes(node)["to"] == elem_type
     elif node.op_type == "Transpose":
         order = attributes(node).get("perm")
         same = order is not None and list(order) == sorted(order)
@@ -151,18 +151,19 @@ def merge_pairs(g: OnnxGraph, node: NodeProto) -> None:
 def fold_constants(g: OnnxGraph, node: NodeProto) -> Sequence[str] | None:
     """An initializer, for a node of initializers alone, unless the model grows much by it."""
     name, arrays = node.output[0], {name: g.initializers.get(name) for name in node.input if name}
-    kind, shape = g.kinds.get(name, UNKNOWN)
-    wanted = node.op_type not in KEPT and len(node.output) == 1 and name not in g.kept and arrays and kind
-    if not wanted or any(x is None for x in arrays.values()) or not all(isinstance(n, int) for n in shape):
+    elem_type, shape = g.types.get(name, UNKNOWN)
+    constant = arrays and all(x is not None for x in arrays.values())
+    foldable = node.op_type not in KEPT and len(node.output) == 1 and name not in g.output_names
+    if not (constant and foldable and elem_type and all(isinstance(n, int) for n in shape)):
         return None
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    dtype = helper.tensor_dtype_to_np_dtype(elem_type)
     freed = sum(x.nbytes for key, x in arrays.items() if g.uses[key] == 1)
     if prod(shape) * dtype.itemsize > freed + GROWTH:
         return None
     if g.uses[node.input[0]] == 1 and node.input[0] in arrays:  # a weight keeps its name
         name = node.input[0]
     g.initializers[name] = np.asarray(computed([node], arrays, node.output[0], g.opset), dtype)
-    g.kinds[name] = kind, shape
+    g.types[name] = elem_type, shape
     return [name]
 
 
@@ -185,17 +186,17 @@ def fold_batch_norms(g: OnnxGraph, norm: NodeProto) -> Sequence[str] | None:
     node = g.producers.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None
     if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or g.uses[norm.input[0]] > 1:
         return None
-    given = attributes(node)
+    options = attributes(node)
     bias = node.input[2] if len(node.input) > 2 else norm.input[2]
     read = [node.input[1], bias, *norm.input[1:5]]
     arrays = [g.initializers.get(name) for name in read]
-    plain = node.op_type != "ConvTranspose" or given.get("group", 1) == 1
+    plain = node.op_type != "ConvTranspose" or options.get("group", 1) == 1
     if any(x is None for x in arrays) or g.uses[node.input[1]] > 1 or g.uses[bias] > 1 or not plain:
         return None
     weight, shift, scale, offset, mean, variance = [x.astype(np.float64) for x in arrays]
     factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))
     shift = offset - mean * factor + (shift * factor if len(node.input) > 2 else 0)
-    channels = 0 if node.op_type == "Conv" or given.get("transB") else 1  # the dim of the weight with the output's
+    channels = 0 if node.op_type == "Conv" or options.get("transB") else 1  # the dim of the weight with the output's
     factor = factor.reshape([-1 if d == channels else 1 for d in range(weight.ndim)])
     for name, x in ((read[0], weight * factor), (bias, shift)):
         g.initializers[name] = x.astype(arrays[0].dtype)

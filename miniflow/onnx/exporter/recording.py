@@ -35,7 +35,7 @@ class Size:
 
 
 def record(
-    graph: Graph, args: tuple, kwargs: dict[str, Any], axes: Axes, prefix: str, whole: Iterable[str]
+    graph: Graph, args: tuple, kwargs: dict[str, Any], axes: Axes, prefix: str, composites: Iterable[str]
 ) -> tuple[Program, dict[Size, str]]:
     """The program of a graph for arguments like these, and the names of dynamic axes.
 
@@ -55,8 +55,8 @@ def record(
     """
     tensors, tree = flatten((args, kwargs))
     metas, failures, context = [meta(x._array) for x in tensors], [], copy_context()
-    names = {name: shape[d] for (shape, *_), own in zip(metas, axes, strict=True) for d, name in own.items()}
-    context.run(kept_whole.set, frozenset(whole))
+    names = {name: shape[d] for (shape, *_), named in zip(metas, axes, strict=True) for d, name in named.items()}
+    context.run(kept_whole.set, frozenset(composites))
     for choose in SIZES:
         sizes = {name: Size(choose(size, k)) for k, (name, size) in enumerate(names.items(), start=1)}
         try:
@@ -80,11 +80,11 @@ def recordings(
     programs: list[Program] = []
     for k in range(RECORDINGS):
         sizes_of_values.set(choose(2, number)[k] for number in count(len(sizes) + 1))
-        given = [
-            (tuple(sizes[own[d]].values[k] if d in own else n for d, n in enumerate(shape)), *rest)
-            for own, (shape, *rest) in zip(axes, metas, strict=True)
+        input_metas = [
+            (tuple(sizes[named[d]].values[k] if d in named else n for d, n in enumerate(shape)), *rest)
+            for named, (shape, *rest) in zip(axes, metas, strict=True)
         ]
-        programs.append(Recording(graph, tree, given, ()).program)
+        programs.append(Recording(graph, tree, input_metas, ()).program)
         if not sizes and not any(x.op.shape_depends_on_values for x in programs[0].instructions):
             break
     return programs
@@ -148,8 +148,8 @@ class Merger:
         if isinstance(first, dict):
             return dict(zip(first, self.merge([list(x.values()) for x in things], call), strict=True))
         if isinstance(first, tuple | list) and len({len(x) for x in things}) == 1:
-            made = [self.merge(items, call) for items in zip(*things, strict=True)]
-            return tuple(made) if isinstance(first, tuple) else made
+            merged = [self.merge(items, call) for items in zip(*things, strict=True)]
+            return tuple(merged) if isinstance(first, tuple) else merged
         if all(isinstance(x, int) and not isinstance(x, bool) for x in things):
             return one_size(things)
         if is_array(first) or all(x is first or x == first for x in things):

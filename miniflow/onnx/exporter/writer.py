@@ -59,7 +59,7 @@ class Writer(OnnxGraph):
 
     def __init__(self, program: Program, axes: Mapping[Size, str], opset: int, output_names: Sequence[str]):
         values = [(x.name, x) for x in program.inputs], zip(output_names, program.outputs, strict=True)
-        super().__init__(opset, [], {}, *([described(name, x, axes) for name, x in some] for some in values))
+        super().__init__(opset, [], {}, *([described(name, x, axes) for name, x in named] for named in values))
         self.program = program
         self._taken = {x.name for x in (*program.inputs, *program.constants)}.union(output_names)
         self.call: Instruction | None = None
@@ -76,16 +76,16 @@ class Writer(OnnxGraph):
             OnnxError: naming all operators without a handler, or what a handler refuses.
         """
         calls = self.program.instructions
-        found = [(x, f"{x.op.function_name} ({x.location})", find(x.op.function_name, self.opset)) for x in calls]
-        if unknown := dict.fromkeys(place for _, place, function in found if function is None):
+        handlers = [(x, f"{x.op.function_name} ({x.location})", find(x.op.function_name, self.opset)) for x in calls]
+        if unknown := dict.fromkeys(location for _, location, function in handlers if function is None):
             raise OnnxError(f"opset {self.opset} has nothing for these operators: {', '.join(unknown)}")
-        for call, place, function in found:
+        for call, location, function in handlers:
             self.call = call
-            whole = call.attrs.get("arguments")  # of a composite function
+            args = call.attrs.get("arguments")  # of a composite function
             try:
-                results = function(self, *whole.values()) if whole else function(self, *call.inputs, **call.attrs)
+                results = function(self, *args.values()) if args else function(self, *call.inputs, **call.attrs)
             except OnnxError as error:
-                raise OnnxError(error.message, place) from error
+                raise OnnxError(error.message, location) from error
             for value, name in zip(call.outputs, results if isinstance(results, tuple) else (results,), strict=False):
                 self._define(value, self.name(name))
         self.call = None
@@ -112,16 +112,16 @@ class Writer(OnnxGraph):
             raise OnnxError(f"opset {self.opset} has no {op}")
         schema = defs.get_schema(op, self.opset)
         places = {x.name.lower(): i for i, x in enumerate(schema.inputs)}
-        given, attributes = list(inputs), {}
+        operands, attributes = list(inputs), {}
         for key, x in named.items():
             if x is not None and key in schema.attributes:
                 attributes[key] = self._attribute(x, schema.attributes[key].type)
             elif x is not None and key in places:
-                given += [None] * (places[key] + 1 - len(given))
-                given[places[key]] = x
+                operands += [None] * (places[key] + 1 - len(operands))
+                operands[places[key]] = x
             elif x is not None:
                 raise OnnxError(f"opset {self.opset} has no {op} with {key}")
-        names = [self.name(x) for x in given]
+        names = [self.name(x) for x in operands]
         while names and not names[-1]:
             names.pop()
         name = self._unused(f"{self.call.scope if self.call else ''}.{op}".removeprefix("."))
@@ -129,15 +129,15 @@ class Writer(OnnxGraph):
         self.nodes.append(helper.make_node(op, names, results, name=name, **attributes))
         return results[0] if outputs == 1 else tuple(results)
 
-    def _attribute(self, x: Any, kind: defs.OpSchema.AttrType) -> Any:
+    def _attribute(self, x: Any, attribute_type: defs.OpSchema.AttrType) -> Any:
         """A value as an attribute of a node, which must not follow dynamic axes."""
         if isinstance(x, np.dtype | type):
             return onnx_type(np.dtype(x))
-        if kind == defs.OpSchema.AttrType.FLOAT:
+        if attribute_type == defs.OpSchema.AttrType.FLOAT:
             return float(x)
-        if kind == defs.OpSchema.AttrType.INT:
+        if attribute_type == defs.OpSchema.AttrType.INT:
             return int(fixed([x] if np.ndim(x) == 0 else x)[0])
-        return fixed(x) if kind == defs.OpSchema.AttrType.INTS else x
+        return fixed(x) if attribute_type == defs.OpSchema.AttrType.INTS else x
 
     def _unused(self, base: str) -> str:
         """A name with a number that no input, output or parameter has, nor another node."""
@@ -198,8 +198,8 @@ class Writer(OnnxGraph):
         """The name of a one-dimensional int64 tensor of these numbers."""
         if not any(isinstance(n, Size) for n in numbers):
             return self.constant(np.array(numbers, np.int64))
-        parts = [self._size(n) if isinstance(n, Size) else self.sizes([n]) for n in numbers]
-        return parts[0] if len(parts) == 1 else self("Concat", *parts, axis=0)
+        dims = [self._size(n) if isinstance(n, Size) else self.sizes([n]) for n in numbers]
+        return dims[0] if len(dims) == 1 else self("Concat", *dims, axis=0)
 
     def _size(self, size: Size) -> str:
         """A size from those of values: equal to one, a multiple of it, so much more, or the product of two.
@@ -212,12 +212,12 @@ class Writer(OnnxGraph):
             return self("Gather", self("Shape", value), [dim], axis=0)
         pairs = [(other, np.array([size.values, other.values])) for other in self._sources if 0 not in other.values]
         factors = [(other, one_size(a // b)) for other, (a, b) in pairs if not (a % b).any()]
-        found = [("Mul", other, n) for other, n in factors if not isinstance(n, Size)]
-        found += [("Add", other, one_size(a - b)) for other, (a, b) in pairs if len({*(a - b)}) == 1]
-        found += [("Mul", other, n) for other, n in factors if n in self._sources]
-        if not found:
+        derivations = [("Mul", other, n) for other, n in factors if not isinstance(n, Size)]
+        derivations += [("Add", other, one_size(a - b)) for other, (a, b) in pairs if len({*(a - b)}) == 1]
+        derivations += [("Mul", other, n) for other, n in factors if n in self._sources]
+        if not derivations:
             raise OnnxError("a size follows from those of dynamic axes in a way that is not exported")
-        op, other, n = found[0]
+        op, other, n = derivations[0]
         return self(op, self._size(other), [n])
 
     def _define(self, value: Value, name: str) -> None:

@@ -76,26 +76,26 @@ class Node:
     def _call(self, inputs: Sequence[Value | None], values: Mapping[str, Value], device: Any) -> Sequence[Value | None]:
         operator, keywords = self.operator, {}
         for name, value in {**defaults(operator.name, self.opset), **self.attributes, "node": self}.items():
-            if name in operator.keywords or (operator.rest and name not in operator.inputs and name != "node"):
+            if name in operator.keywords or (operator.any_keyword and name not in operator.inputs and name != "node"):
                 keywords[name] = value.function(values, device) if isinstance(value, Body) else value
             elif name in operator.inputs:  # older versions had it as an attribute
                 keywords[name] = as_argument(np.array(value), operator.inputs[name], device)
         if operator.variadic:
             results = operator.function(*[as_argument(x, operator.variadic, device) for x in inputs], **keywords)
         else:
-            for (name, kind), value in zip(operator.inputs.items(), inputs, strict=False):
+            for (name, annotation), value in zip(operator.inputs.items(), inputs, strict=False):
                 if value is not None:
-                    keywords[name] = as_argument(value, kind, device)
+                    keywords[name] = as_argument(value, annotation, device)
             results = operator.function(**keywords)
         return results if isinstance(results, tuple | list) else (results,)
 
     def _check_types(self, inputs: Sequence[Value | None]) -> None:
         """Refuse inputs of different element types where the schema has one type variable for them."""
-        (variables, _), found = type_variables(self.operator.name, self.opset), {}
+        (variables, _), dtypes = type_variables(self.operator.name, self.opset), {}
         for variable, x in zip([*variables, *variables[-1:] * len(inputs)], inputs, strict=False):
             if x is not None and variable:
                 dtype = dtype_of(x)
-                first = found.setdefault(variable, dtype)
+                first = dtypes.setdefault(variable, dtype)
                 if KINDS.get(first.kind, first.kind) != KINDS.get(dtype.kind, dtype.kind):
                     raise OnnxError(f"got operands of the types {first}, {dtype}; expected one")
 
@@ -133,14 +133,14 @@ class Body:
             node.last = sorted(names - read)
             read |= names
 
-    def run(self, given: Mapping[str, Value], device: Any) -> list[Value]:
+    def run(self, inputs: Mapping[str, Value], device: Any) -> list[Value]:
         """The values of the outputs.
 
         Args:
             given: the values of the inputs and, in a subgraph, of all that is around it.
             device: of tensors that are made.
         """
-        values = {**given, **self.constants}
+        values = {**inputs, **self.constants}
         for node in self.nodes:
             values.update(zip(node.outputs, node.compute(values, device), strict=False))
             for name in node.last:
@@ -154,11 +154,11 @@ class Body:
 
 def names_read_inside(node: Node) -> set[str]:
     """The values around a node that the graphs among its attributes may read."""
-    found: set[str] = set()
+    names: set[str] = set()
     for body in node.attributes.values():
         if isinstance(body, Body):
-            found.update(body.outputs, *[{*inner.inputs, *names_read_inside(inner)} for inner in body.nodes])
-    return found
+            names.update(body.outputs, *[{*inner.inputs, *names_read_inside(inner)} for inner in body.nodes])
+    return names
 
 
 @functools.cache
@@ -183,16 +183,16 @@ def python_value(a: AttributeProto) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def as_argument(value: Value, kind: str, device: Any) -> Any:
+def as_argument(value: Value, annotation: str, device: Any) -> Any:
     """A value as a parameter of this annotation takes it; see `registry`."""
-    if value is None or kind == "Value":
+    if value is None or annotation == "Value":
         return value
-    if kind in ("Ints", "Array"):
+    if annotation in ("Ints", "Array"):
         array = value.numpy() if isinstance(value, Tensor) else value
-        return array if kind == "Array" else [int(x) for x in np.ravel(array)]
+        return array if annotation == "Array" else [int(x) for x in np.ravel(array)]
     if isinstance(value, Tensor):
         return value
-    if kind == "Number" and value.ndim == 0:
+    if annotation == "Number" and value.ndim == 0:
         return value.item()
     if is_unsigned(value.dtype):  # which tensors do not have
         if value.size and value.max() > np.iinfo(np.int64).max:

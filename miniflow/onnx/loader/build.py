@@ -52,8 +52,8 @@ class Builder:
     def nodes(self, protos: Iterable[NodeProto]) -> Iterator[Node]:
         """Nodes, those of functions in place of their calls."""
         for proto in protos:
-            given = {a.name: self.outer.get(a.ref_attr_name) if a.ref_attr_name else a for a in proto.attribute}
-            attributes = {name: a for name, a in given.items() if a is not None}
+            resolved = {a.name: self.outer.get(a.ref_attr_name) if a.ref_attr_name else a for a in proto.attribute}
+            attributes = {name: a for name, a in resolved.items() if a is not None}
             inputs, outputs = (list(map(self.renamed, names)) for names in (proto.input, proto.output))
             domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
             opset = self.opsets.get(domain, 0)
@@ -82,16 +82,16 @@ class Builder:
         inner = replace(self, opsets=opsets, outer=outer, renamed=lambda x: names.get(x, x and x + end))
         return list(inner.nodes(function.node))
 
-    def checked(self, made: Any) -> Any:
+    def checked(self, result: Any) -> Any:
         """What was made, if all operators are supported.
 
         Raises:
             OnnxError: naming those that are not, with their nodes.
         """
         if self.unsupported:
-            each = [f"{operator} ({shortened(nodes)})" for operator, nodes in sorted(self.unsupported.items())]
-            raise OnnxError(f"these operators are not supported: {'; '.join(each)}")
-        return made
+            problems = [f"{operator} ({shortened(nodes)})" for operator, nodes in sorted(self.unsupported.items())]
+            raise OnnxError(f"these operators are not supported: {'; '.join(problems)}")
+        return result
 
 
 def body_of(model: ModelProto) -> Body:
@@ -128,12 +128,12 @@ def operator_of(name: str, opset: int) -> Operator | None:
         if key not in bodies:
             function = schema.function_body
             if versions:
-                made = schema.get_context_dependent_function_with_opset_version(max(versions), key[0], types)
-                function = FunctionProto.FromString(made)
-            given = {a.name: a.default_value for a in schema.attributes.values() if a.default_value.name}
-            given |= {a.name: a for a in proto.attribute}
+                serialized = schema.get_context_dependent_function_with_opset_version(max(versions), key[0], types)
+                function = FunctionProto.FromString(serialized)
+            attributes = {a.name: a.default_value for a in schema.attributes.values() if a.default_value.name}
+            attributes |= {a.name: a for a in proto.attribute}
             builder, outputs = Builder({"": opset}), list(function.output)[: len(node.outputs)]
-            nodes = builder.checked(builder.inside(function, given, {}, ""))
+            nodes = builder.checked(builder.inside(function, attributes, {}, ""))
             bodies[key] = Body(nodes, list(function.input), outputs, {})
         body = bodies[key]
         device = next((x.device for x in inputs if isinstance(x, Tensor)), "cpu")

@@ -45,15 +45,15 @@ class OnnxModule(Module):
             self._body = body_of(self.model)
         self.outputs = self._body.outputs
         self.inputs = [name for name in self._body.inputs if name not in weights]
-        self._places: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer
-        kinds: dict[str, set[str]] = {}
-        for name, kind in uses(self._body.nodes):
-            kinds.setdefault(name, set()).add(kind)
+        self._owners: dict[str, tuple[Module, str]] = {}  # the container and the name of each parameter and buffer
+        annotations: dict[str, set[str]] = {}
+        for name, annotation in uses(self._body.nodes):
+            annotations.setdefault(name, set()).add(annotation)
         for name in list(weights):
-            array, own = weights.pop(name), kinds.get(name, set())
+            array, uses_of_weight = weights.pop(name), annotations.get(name, set())
             floating = array.dtype in BY_NUMPY and BY_NUMPY[array.dtype].is_floating_point
-            if floating and array.ndim and not own & {"Ints", "Array", "Number"}:
-                self._keep(name, from_numpy(array), "Buffer" not in own)
+            if floating and array.ndim and not uses_of_weight & {"Ints", "Array", "Number"}:
+                self._keep(name, from_numpy(array), "Buffer" not in uses_of_weight)
             else:
                 self._body.constants[name] = array
         if device is not None:
@@ -62,11 +62,11 @@ class OnnxModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) > len(self.inputs):
             raise ArgumentTypeError(f"OnnxModule: got {len(args)} inputs; expected at most {len(self.inputs)}")
-        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        if set(self.inputs) - set(given) or set(given) - set(self._body.inputs):
-            raise ArgumentTypeError(f"OnnxModule: got the inputs {sorted(given)}; expected {self.inputs}")
-        values: dict[str, Value] = {name: getattr(*place) for name, place in self._places.items()}
-        values.update({name: as_value(x) for name, x in given.items()})
+        inputs = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        if set(self.inputs) - set(inputs) or set(inputs) - set(self._body.inputs):
+            raise ArgumentTypeError(f"OnnxModule: got the inputs {sorted(inputs)}; expected {self.inputs}")
+        values: dict[str, Value] = {name: getattr(*owner) for name, owner in self._owners.items()}
+        values.update({name: as_value(x) for name, x in inputs.items()})
         device = next((x.device for x in values.values() if isinstance(x, Tensor)), "cpu")
         return as_result(*self._body.run(values, device), device=device)
 
@@ -82,7 +82,7 @@ class OnnxModule(Module):
             holder.register_parameter(leaf, Parameter(values))
         else:
             holder.register_buffer(leaf, values)
-        self._places[name] = holder, leaf
+        self._owners[name] = holder, leaf
 
 
 def load(source: Any, device: Any = None) -> OnnxModule:

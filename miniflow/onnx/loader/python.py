@@ -110,7 +110,7 @@ class Writer:
 
     def text(self) -> str:
         """The whole file."""
-        scope = {name: self.stored(name, getattr(*place)) for name, place in self.module._places.items()}
+        scope = {name: self.stored(name, getattr(*owner)) for name, owner in self.module._owners.items()}
         scope |= {name: self.identifier(name) for name in self.module.inputs}
         lines = indent("\n".join(self.block(self.module._body, scope)), 8 * " ")
         arguments = ", ".join(["self", *[scope[name] for name in self.module.inputs]])
@@ -137,7 +137,7 @@ class Writer:
                 function = self.identifier(name)
                 yield from self.function(function, value, scope)
                 operands.append(f"{name}={function}")
-            elif node.operator.rest or name in (*node.operator.keywords, *node.operator.inputs):
+            elif node.operator.any_keyword or name in (*node.operator.keywords, *node.operator.inputs):
                 operands.append(f"{name}={self.literal(name, value)}")
         names = [self.identifier(name) if name else "_" for name in node.outputs]
         scope.update({name: x for name, x in zip(node.outputs, names, strict=True) if name})
@@ -164,31 +164,31 @@ class Writer:
 
     def stored(self, name: str, values: Value) -> str:
         """An array, a parameter or a buffer in the file with the weights, as an attribute of the class."""
-        own = self.identifier(name)
+        attribute = self.identifier(name)
         array = values if isinstance(values, np.ndarray) else values.detach().numpy()
-        read, shape = f'values["{own}"]', f"  # {array.shape}"
+        read, shape = f'values["{attribute}"]', f"  # {array.shape}"
         if array.dtype.name not in STORED:
             read = f'{read}.view("{array.dtype.name}").reshape{array.shape}'
             array = array.reshape(-1).view(np.uint8)
-        self.arrays[own] = np.ascontiguousarray(array)
-        line = f"self.{own} = {read}{shape}, on the host"
+        self.arrays[attribute] = np.ascontiguousarray(array)
+        line = f"self.{attribute} = {read}{shape}, on the host"
         if isinstance(values, Tensor):
-            line = f'self.register_buffer("{own}", flow.tensor({read})){shape}'
+            line = f'self.register_buffer("{attribute}", flow.tensor({read})){shape}'
         if isinstance(values, Parameter):
-            line = f"self.{own} = nn.Parameter(flow.tensor({read})){shape}"
+            line = f"self.{attribute} = nn.Parameter(flow.tensor({read})){shape}"
         self.attributes.append(line)
-        return f"self.{own}"
+        return f"self.{attribute}"
 
     def identifier(self, name: str) -> str:
         """A name of Python for a name of ONNX, which no other name has."""
         base = re.sub(r"[^a-zA-Z0-9]+", "_", name)[:60].strip("_") or "x"
         base = f"x{base}" if base[0].isdigit() or keyword.iskeyword(base) else base
-        found, number = base, 1
-        while found in self.taken:
+        candidate, number = base, 1
+        while candidate in self.taken:
             number += 1
-            found = f"{base}_{number}"
-        self.taken.add(found)
-        return found
+            candidate = f"{base}_{number}"
+        self.taken.add(candidate)
+        return candidate
 
 
 class Operators:

@@ -104,14 +104,14 @@ def parsed(data: Any) -> ModelProto:
         raise OnnxError(f"this is not a model of ONNX, or only a part of one: {error}") from error
 
 
-def messages(message: Message, kind: type) -> Iterator[Any]:
+def messages(message: Message, cls: type) -> Iterator[Any]:
     """All messages of a kind inside of a message: the nodes of a graph and of its subgraphs, say."""
     for descriptor, value in message.ListFields():
         if descriptor.message_type is not None:
             for part in [value] if isinstance(value, Message) else value:
-                if isinstance(part, kind):
+                if isinstance(part, cls):
                     yield part
-                yield from messages(part, kind)
+                yield from messages(part, cls)
 
 
 def check_versions(model: ModelProto) -> None:
@@ -186,16 +186,16 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> np.ndarray:
     with naming(node=where):
         if any(n < 0 for n in shape) or math.prod(shape) >= 2**48 or len(shape) > 32:
             raise OnnxError(f"got the shape {shape[:40]}; expected sizes of an array", where)
-        kind = TensorProto.DataType.Name(tensor.data_type)
+        type_name = TensorProto.DataType.Name(tensor.data_type)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        size = -(-math.prod(shape) * BITS.get(kind, 8 * dtype.itemsize) // 8)
+        size = -(-math.prod(shape) * BITS.get(type_name, 8 * dtype.itemsize) // 8)
         if not is_inside(tensor):
             data = external_data(tensor, size, folder)
-            if kind not in BITS and dtype.kind != "O":  # else they are several in a byte, or refused below
+            if type_name not in BITS and dtype.kind != "O":  # else they are several in a byte, or refused below
                 return np.frombuffer(data, dtype).reshape(shape).copy()
             tensor = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=bytes(data))
-        if tensor.HasField("raw_data") and (len(tensor.raw_data) != size or kind == "STRING"):
-            raise OnnxError(f"got {len(tensor.raw_data)} bytes for {kind} {shape}; expected {size}", where)
+        if tensor.HasField("raw_data") and (len(tensor.raw_data) != size or type_name == "STRING"):
+            raise OnnxError(f"got {len(tensor.raw_data)} bytes for {type_name} {shape}; expected {size}", where)
         return np.array(onnx.numpy_helper.to_array(tensor))
 
 

@@ -58,21 +58,21 @@ class Operator:
     inputs: dict[str, str]
     variadic: str = ""
     keywords: tuple[str, ...] = ()
-    rest: bool = False
+    any_keyword: bool = False
 
 
 OPERATORS: dict[str, Operator] = {}
 
 
-def operator(*names: str, **kinds: str) -> Callable:
-    """Register a function as ONNX operators; `kinds` are annotations of parameters that have none."""
+def operator(*names: str, **annotations: str) -> Callable:
+    """Register a function as ONNX operators; `annotations` are those of parameters that have none."""
 
     def register(function: Callable) -> Callable:
         parameters = inspect.signature(function).parameters.values()
         by_kind: dict[Any, dict[str, str]] = {}
         for p in parameters:
-            kind = kinds.get(p.name, "Tensor") if p.annotation is p.empty else str(p.annotation)
-            by_kind.setdefault(p.kind, {})[p.name] = kind
+            annotation = annotations.get(p.name, "Tensor") if p.annotation is p.empty else str(p.annotation)
+            by_kind.setdefault(p.kind, {})[p.name] = annotation
         inputs, keywords = by_kind.get(p.POSITIONAL_OR_KEYWORD, {}), tuple(by_kind.get(p.KEYWORD_ONLY, ()))
         variadic = "".join(by_kind.get(p.VAR_POSITIONAL, {}).values())
         for name in names:
@@ -82,10 +82,10 @@ def operator(*names: str, **kinds: str) -> Callable:
     return register
 
 
-def operators(table: Mapping[str, Callable], **kinds: str) -> None:
+def operators(table: Mapping[str, Callable], **annotations: str) -> None:
     """Register functions as the operators under whose names they are."""
     for name, function in table.items():
-        operator(name, **kinds)(function)
+        operator(name, **annotations)(function)
 
 
 def choice(name: str, value: str, table: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ def batched(g: Writer, x: Value, ndim: int, function):
     return g("Squeeze", function(g("Unsqueeze", x, axes=[0])), axes=[0])
 
 
-def each(n, dims: int) -> tuple[int, ...]:
+def per_dim(n, dims: int) -> tuple[int, ...]:
     """One number for all dims, or one for each."""
     return (n,) * dims if isinstance(n, int) else tuple(n) * (dims // len(n))
 
@@ -37,25 +37,27 @@ def around(padding) -> list[int]:
 @handler("conv1d", "conv2d", "conv3d")
 def conv(g: Writer, input: Value, weight: Value, bias: Value | None, stride, padding, dilation, groups) -> str:
     kernel, dims = weight.shape[2:], len(weight.shape) - 2
-    given = {"strides": each(stride, dims), "dilations": each(dilation, dims), "group": groups, "kernel_shape": kernel}
+    attrs = {"strides": per_dim(stride, dims), "dilations": per_dim(dilation, dims)}
+    attrs |= {"group": groups, "kernel_shape": kernel}
     if isinstance(padding, int | str) or not isinstance(padding[0], tuple):  # whose padding is a pair for each dim
-        padding = borders("conv", padding, kernel, given["strides"], given["dilations"])
-    return batched(g, input, dims + 2, lambda x: g("Conv", x, weight, bias, pads=around(padding), **given))
+        padding = borders("conv", padding, kernel, attrs["strides"], attrs["dilations"])
+    return batched(g, input, dims + 2, lambda x: g("Conv", x, weight, bias, pads=around(padding), **attrs))
 
 
 @handler("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(g: Writer, x: Value, weight, bias, stride, padding, output_padding, groups, dilation) -> str:
     dims = len(weight.shape) - 2
-    given = {"strides": stride, "dilations": dilation, "output_padding": output_padding}
-    given = {name: each(n, dims) for name, n in given.items()} | {"pads": each(padding, dims) * 2, "group": groups}
-    return batched(g, x, dims + 2, lambda x: g("ConvTranspose", x, weight, bias, **given))
+    attrs = {"strides": stride, "dilations": dilation, "output_padding": output_padding}
+    attrs = {name: per_dim(n, dims) for name, n in attrs.items()}
+    attrs |= {"pads": per_dim(padding, dims) * 2, "group": groups}
+    return batched(g, x, dims + 2, lambda x: g("ConvTranspose", x, weight, bias, **attrs))
 
 
-def pool(g: Writer, op: str, x: Value, kernel, stride, padding, ceil_mode, dilation=(), **given):
+def pool(g: Writer, op: str, x: Value, kernel, stride, padding, ceil_mode, dilation=(), **attrs):
     """A node with its attributes, as far as they are not ONNX's defaults, which opset 9 does not all have."""
     dilations = dilation if set(dilation) - {1} else None
-    given |= {"ceil_mode": ceil_mode or None, "dilations": dilations, "pads": around(padding)}
-    return g(op, x, kernel_shape=kernel, strides=stride, **given)
+    attrs |= {"ceil_mode": ceil_mode or None, "dilations": dilations, "pads": around(padding)}
+    return g(op, x, kernel_shape=kernel, strides=stride, **attrs)
 
 
 @handler("max_pool2d")
@@ -103,11 +105,11 @@ def pixel_shuffle(g: Writer, x: Value, upscale_factor: int) -> str:
 
 @handler("resize", since=11)
 def resize(g: Writer, input: Value, new, factors, mode: str, align_corners: bool) -> str:
-    given = {"coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel"} | RESIZE[mode]
+    attrs = {"coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel"} | RESIZE[mode]
     empty = None if g.opset >= 13 else np.zeros(0, np.float32)
     if None in factors:
-        return g("Resize", input, empty, empty, [*input.shape[:2], *new], **given)
-    return g("Resize", input, empty, np.array([1, 1, *factors], np.float32), **given)
+        return g("Resize", input, empty, empty, [*input.shape[:2], *new], **attrs)
+    return g("Resize", input, empty, np.array([1, 1, *factors], np.float32), **attrs)
 
 
 @handler("grid_sample", since=16)
@@ -121,16 +123,16 @@ def grid_sample(g: Writer, input: Value, grid: Value, mode: str, padding_mode: s
 @handler("roi_align")
 def roi_align(g: Writer, input, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned) -> str:
     mode = "half_pixel" if aligned else "output_half_pixel" if g.opset >= 16 else None  # which it always is before
-    given = {"output_height": pooled_h, "output_width": pooled_w, "sampling_ratio": max(sampling_ratio, 0)}
+    attrs = {"output_height": pooled_h, "output_width": pooled_w, "sampling_ratio": max(sampling_ratio, 0)}
     image = g("Cast", g("Gather", rois, np.array(0), axis=1), to=np.int64)
-    given |= {"spatial_scale": spatial_scale, "coordinate_transformation_mode": mode}
-    return g("RoiAlign", input, g("Gather", rois, [1, 2, 3, 4], axis=1), image, **given)
+    attrs |= {"spatial_scale": spatial_scale, "coordinate_transformation_mode": mode}
+    return g("RoiAlign", input, g("Gather", rois, [1, 2, 3, 4], axis=1), image, **attrs)
 
 
 @handler("nms")
 def nms(g: Writer, boxes: Value, scores: Value, iou_threshold: float) -> str:
     """The last column of (image, class, box)."""
     boxes, scores = (g("Cast", x, to=np.float32) for x in (boxes, scores))
-    one, many = g("Unsqueeze", boxes, axes=[0]), np.array([np.iinfo(np.int64).max])
-    found = g("NonMaxSuppression", one, g("Unsqueeze", scores, axes=[0, 1]), many, np.array([iou_threshold], "f"))
-    return g("Gather", found, np.array(2), axis=1)
+    batch, most = g("Unsqueeze", boxes, axes=[0]), np.array([np.iinfo(np.int64).max])
+    selected = g("NonMaxSuppression", batch, g("Unsqueeze", scores, axes=[0, 1]), most, np.array([iou_threshold], "f"))
+    return g("Gather", selected, np.array(2), axis=1)

@@ -82,16 +82,16 @@ def takes(g: Writer, op: str, dtype: np.dtype) -> bool:
 
 def pointwise(g: Writer, name: str, *operands: Value | None, **attributes) -> str:
     """A pointwise operator, as one of ONNX, or as those for the functions of its formula."""
-    given = dict(zip(FORMULAS[name].operands, operands, strict=True)) | attributes
-    values = [x for key, x in given.items() if isinstance(x, Value) and key not in FORMULAS[name].bools]
+    arguments = dict(zip(FORMULAS[name].operands, operands, strict=True)) | attributes
+    values = [x for key, x in arguments.items() if isinstance(x, Value) and key not in FORMULAS[name].bools]
     like, (op, names) = (values or g.call.outputs)[0], DIRECT.get(name, ("", {}))
     if takes(g, op, like.dtype) and attributes.get("beta", 1) == 1:
         named = {theirs: attributes.get(ours, ours) for theirs, ours in names.items()}
         return g(op, *[g.scalar(x, like) for x in operands], **named)
-    fixed = {key: x for key, x in given.items() if not isinstance(x, Value | Size) and not is_number(x)}
-    found = expression(key_of(name, fixed))
-    free = [g.scalar(x, like) for key, x in given.items() if key not in fixed]
-    return written(g, found.result, dict(zip(found.operands, free, strict=True)), like)
+    fixed = {key: x for key, x in arguments.items() if not isinstance(x, Value | Size) and not is_number(x)}
+    formula = expression(key_of(name, fixed))
+    free = [g.scalar(x, like) for key, x in arguments.items() if key not in fixed]
+    return written(g, formula.result, dict(zip(formula.operands, free, strict=True)), like)
 
 
 def written(g: Writer, x, names: dict, like: Value):

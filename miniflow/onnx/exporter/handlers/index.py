@@ -14,7 +14,7 @@ handler("gather", since=11)(lambda g, x, index, *, dim: g("GatherElements", x, p
 handler("scatter")(lambda g, x, index, src, *, dim: g("Scatter", x, positions(g, index), src, axis=dim))
 handler("scatter", since=11)(lambda g, x, i, src, *, dim: g("ScatterElements", x, positions(g, i), src, axis=dim))
 handler("one_hot")(lambda g, x, *, num_classes: g("OneHot", g("Cast", x, to=np.int64), np.array(num_classes), [0, 1]))
-handler("argsort")(lambda g, x, **given: ordered(g, x, **given)[1])
+handler("argsort")(lambda g, x, **attrs: ordered(g, x, **attrs)[1])
 handler("pad")(lambda g, x, *, widths, value: padded(g, x, widths, value=np.array(value, x.dtype)))
 handler("pad_border")(lambda g, x, widths, mode: padded(g, x, widths, mode="edge" if mode == "replicate" else mode))
 
@@ -78,11 +78,11 @@ def set_item(g: Writer, x: Value, value: Value, places: Value | None, *, basic: 
 
 @handler("view_scatter")
 def view_scatter(g: Writer, x: Value, values: Value, *, steps: tuple) -> str:
-    (op, attributes), *more = steps
+    (op, attrs), *more = steps
     is_reshape, view = op.function_name == "view", find(op.function_name, g.opset)
     if more or view is None:
         raise OnnxError(f"an assignment to a view by {', '.join(op.function_name for op, _ in steps)}")
-    pick = lambda y: reshape(g, y, values.shape) if is_reshape else view(g, y, **attributes)  # noqa: E731
+    pick = lambda y: reshape(g, y, values.shape) if is_reshape else view(g, y, **attrs)  # noqa: E731
     return assigned(g, x, x.shape, values, pick)
 
 

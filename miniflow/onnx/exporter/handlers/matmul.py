@@ -38,23 +38,23 @@ def linear(g: Writer, x: Value, weight: Value, bias: Value | None) -> str:
 def recurrent_layer(g: Writer, run, x: Value, state: tuple, weight_ih, weight_hh, bias_ih, bias_hh, time, reverse):
     """One layer in one direction, of inputs (time * batch, features)."""
     module = run.__self__
-    kind, hidden, batch = type(module).__name__, module.hidden_size, state[0].shape[0]
-    order = (np.array(GATES[kind])[:, None] * hidden + np.arange(hidden)).ravel()
+    op, hidden, batch = type(module).__name__, module.hidden_size, state[0].shape[0]
+    order = (np.array(GATES[op])[:, None] * hidden + np.arange(hidden)).ravel()
     w, r, *biases = (
         None if p is None else g("Unsqueeze", g("Gather", p, order, axis=0), axes=[0])
         for p in (weight_ih, weight_hh, bias_ih, bias_hh)
     )
     bias = None if biases[0] is None else g("Concat", *biases, axis=1)
-    given = {"hidden_size": hidden, "direction": "reverse" if reverse else "forward"}
-    given["linear_before_reset"] = 1 if kind == "GRU" else None
-    given["activations"] = ["Relu"] if getattr(module, "nonlinearity", "") == "relu" else None
+    attrs = {"hidden_size": hidden, "direction": "reverse" if reverse else "forward"}
+    attrs["linear_before_reset"] = 1 if op == "GRU" else None
+    attrs["activations"] = ["Relu"] if getattr(module, "nonlinearity", "") == "relu" else None
     sequence, first = reshape(g, x, [time, batch, x.shape[1]]), [g("Unsqueeze", s, axes=[0]) for s in state]
-    y, *last = g(kind, sequence, w, r, bias, None, *first, outputs=1 + len(state), **given)
+    y, *last = g(op, sequence, w, r, bias, None, *first, outputs=1 + len(state), **attrs)
     return reshape(g, y, [x.shape[0], hidden]), *[g("Squeeze", s, axes=[0]) for s in last]
 
 
-handler("quantize", since=10)(lambda g, *given: quantize(g, *given, back=False))
-handler("fake_quantize", since=10)(lambda g, *given: quantize(g, *given, back=True))
+handler("quantize", since=10)(lambda g, *arguments: quantize(g, *arguments, back=False))
+handler("fake_quantize", since=10)(lambda g, *arguments: quantize(g, *arguments, back=True))
 
 
 def quantize(g: Writer, x: Value, scale: Value, zero_point: Value, lower: int, upper: int, back: bool) -> str:
@@ -65,9 +65,9 @@ def quantize(g: Writer, x: Value, scale: Value, zero_point: Value, lower: int, u
     dtype = np.dtype(np.int8 if lower else np.uint8)
     factor, offset = known(g, scale), known(g, zero_point)
     if factor is not None and offset is not None and (factor.size == 1 or g.opset >= 13):
-        shape, axis, whole = (() if factor.size == 1 else -1), (None if factor.size == 1 else 0), offset.round()
-        zero, limits = whole.clip(lower, upper).astype(dtype).reshape(shape), np.iinfo(dtype)
-        if (lower, upper) == (limits.min, limits.max) and np.array_equal(zero, whole.reshape(shape)):
+        shape, axis, offset = (() if factor.size == 1 else -1), (None if factor.size == 1 else 0), offset.round()
+        zero, limits = offset.clip(lower, upper).astype(dtype).reshape(shape), np.iinfo(dtype)
+        if (lower, upper) == (limits.min, limits.max) and np.array_equal(zero, offset.reshape(shape)):
             integers = g("QuantizeLinear", x, factor.reshape(shape), zero, axis=axis)
             return g("DequantizeLinear", integers, factor.reshape(shape) ** int(back), zero, axis=axis)
     if g.opset < 11:
@@ -75,8 +75,8 @@ def quantize(g: Writer, x: Value, scale: Value, zero_point: Value, lower: int, u
     shape = [-1, *[1] * (len(x.shape) - 1)]
     scale, zero = g("Reshape", scale, shape), g("Round", g("Reshape", zero_point, shape))
     rounded = g("Round", g("Add", g("Div", x, scale), zero))
-    whole = g("Sub", g("Min", g("Max", rounded, g.scalar(lower, x)), g.scalar(upper, x)), zero)
-    return g("Mul", whole, scale) if back else whole
+    centered = g("Sub", g("Min", g("Max", rounded, g.scalar(lower, x)), g.scalar(upper, x)), zero)
+    return g("Mul", centered, scale) if back else centered
 
 
 def known(g: Writer, x: Value) -> np.ndarray | None:

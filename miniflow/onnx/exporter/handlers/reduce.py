@@ -15,8 +15,8 @@ from miniflow.onnx.exporter.writer import Value, Writer, fixed, handler
 def reduced(g: Writer, x: Value, op: str, *, dim, keepdim: bool, of=None) -> str:
     """ONNX's reduction, of integers in int32 if they have fewer bits, and before that cast to the dtype `of`."""
     result = g.call.outputs[0].dtype
-    kind = np.int32 if result.kind in "iub" and result.itemsize < 4 else result
-    y = g("Cast", x if of is None else g("Cast", x, to=of), to=kind)
+    dtype = np.int32 if result.kind in "iub" and result.itemsize < 4 else result
+    y = g("Cast", x if of is None else g("Cast", x, to=of), to=dtype)
     return g("Cast", g(op, y, axes=reduced_dims(len(x.shape), dim) or None, keepdims=keepdim), to=result)
 
 
@@ -30,21 +30,21 @@ def index_of(g: Writer, x: Value, op: str, *, dim, keepdim: bool) -> str:
 
 REDUCTIONS = {"sum": "Sum", "mean": "Mean", "prod": "Prod", "amax": "Max", "amin": "Min", "logsumexp": "LogSumExp"}
 for name, op in REDUCTIONS.items():
-    handler(name)(lambda g, x, op=f"Reduce{op}", **given: reduced(g, x, op, **given))
+    handler(name)(lambda g, x, op=f"Reduce{op}", **attrs: reduced(g, x, op, **attrs))
 for name, truth, op in ("max", "any", "Max"), ("min", "all", "Min"):
-    handler(truth)(lambda g, x, op=f"Reduce{op}", **given: reduced(g, x, op, **given, of=bool))
-    handler(f"arg{name}")(lambda g, x, op=f"Arg{op}", **given: index_of(g, x, op, **given))
+    handler(truth)(lambda g, x, op=f"Reduce{op}", **attrs: reduced(g, x, op, **attrs, of=bool))
+    handler(f"arg{name}")(lambda g, x, op=f"Arg{op}", **attrs: index_of(g, x, op, **attrs))
     handler(f"{name}_dim")(
-        lambda g, x, op=op, **given: (reduced(g, x, f"Reduce{op}", **given), index_of(g, x, f"Arg{op}", **given))
+        lambda g, x, op=op, **attrs: (reduced(g, x, f"Reduce{op}", **attrs), index_of(g, x, f"Arg{op}", **attrs))
     )
 
 
 @handler("norm")
 def norm(g: Writer, x: Value, *, p: float, dim, keepdim: bool) -> str:
-    given = {"axes": reduced_dims(len(x.shape), dim) or None, "keepdims": keepdim}
+    attrs = {"axes": reduced_dims(len(x.shape), dim) or None, "keepdims": keepdim}
     if p == 2:
-        return g("ReduceL2", x, **given)
-    return g("Pow", g("ReduceSum", g("Pow", g("Abs", x), g.scalar(p, x)), **given), g.scalar(1 / p, x))
+        return g("ReduceL2", x, **attrs)
+    return g("Pow", g("ReduceSum", g("Pow", g("Abs", x), g.scalar(p, x)), **attrs), g.scalar(1 / p, x))
 
 
 @handler("var")
@@ -57,7 +57,7 @@ def var(g: Writer, x: Value, *, dim, correction: float, keepdim: bool) -> str:
     return g("Mul", y, g.scalar(np.divide(count, max(count - correction, 0.0)), x))
 
 
-handler("std")(lambda g, x, **given: g("Sqrt", var(g, x, **given)))
+handler("std")(lambda g, x, **attrs: g("Sqrt", var(g, x, **attrs)))
 
 
 def moments(g: Writer, x: Value, dims, keepdim: bool) -> tuple[str, str]:
@@ -90,8 +90,8 @@ handler("cumprod", since=26)(lambda g, x, *, dim, reverse: scan(g, x, "CumProd",
 # normalization
 
 
-def given(x: Value, shape, weight, bias=None):
-    """Weight and bias, ones and zeros where they are absent."""
+def affine_parameters(x: Value, shape, weight, bias=None):
+    """Weight and bias; ones and zeros for those that are absent."""
     return tuple(np.full(shape, n, x.dtype) if p is None else p for p, n in ((weight, 1), (bias, 0)))
 
 
@@ -107,13 +107,13 @@ def normalized(g: Writer, x: Value, dims, eps: float, weight, bias) -> str:
 def layer_norm(g: Writer, x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> str:
     if g.opset < 17 or weight is not None and len(weight.shape) > dims:
         return normalized(g, x, range(len(x.shape))[-dims:], eps, weight, bias)
-    weight, _ = given(x, x.shape[len(x.shape) - dims :], weight)
+    weight, _ = affine_parameters(x, x.shape[len(x.shape) - dims :], weight)
     return g("LayerNormalization", x, weight, bias, axis=-dims, epsilon=eps)
 
 
 @handler("batch_norm_inference")
 def batch_norm(g: Writer, x: Value, mean: Value, var: Value, weight, bias, *, eps: float) -> str:
-    return g("BatchNormalization", x, *given(x, mean.shape, weight, bias), mean, var, epsilon=eps)
+    return g("BatchNormalization", x, *affine_parameters(x, mean.shape, weight, bias), mean, var, epsilon=eps)
 
 
 @handler("batch_norm")
@@ -127,10 +127,10 @@ def batch_norm_of_batch(g: Writer, x: Value, weight: Value | None, bias: Value |
 def instance_norm(g: Writer, x: Value, mean, var, weight, bias, use_input_stats: bool, momentum, eps: float) -> str:
     if not use_input_stats:
         return batch_norm(g, x, mean, var, weight, bias, eps=eps)
-    return g("InstanceNormalization", x, *given(x, x.shape[1:2], weight, bias), epsilon=eps)
+    return g("InstanceNormalization", x, *affine_parameters(x, x.shape[1:2], weight, bias), epsilon=eps)
 
 
 @handler("group_norm", since=21)
 def group_norm(g: Writer, x: Value, num_groups: int, weight, bias, eps: float) -> str:
-    parameters = given(x, x.shape[1:2], weight, bias)
+    parameters = affine_parameters(x, x.shape[1:2], weight, bias)
     return g("GroupNormalization", x, *parameters, num_groups=num_groups, epsilon=eps)

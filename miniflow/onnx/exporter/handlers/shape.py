@@ -42,13 +42,13 @@ def swapped(ndim: int, dim0: int, dim1: int) -> list[int]:
 
 @handler("slice")
 def slice_(g: Writer, x: Value, *, index: tuple):
-    at, taken = index.index(...), sum(part is not None for part in index) - 1
-    parts = [*index[:at], *[slice(None)] * (len(x.shape) - taken), *index[at + 1 :]]
-    by_dim = dict(enumerate(part for part in parts if part is not None))
-    y = sliced(g, x, {d: part for d, part in by_dim.items() if isinstance(part, slice) and part != slice(None)})
+    at, taken = index.index(...), sum(item is not None for item in index) - 1
+    entries = [*index[:at], *[slice(None)] * (len(x.shape) - taken), *index[at + 1 :]]
+    by_dim = dict(enumerate(item for item in entries if item is not None))
+    y = sliced(g, x, {d: item for d, item in by_dim.items() if isinstance(item, slice) and item != slice(None)})
     for d, n in reversed([(d, n) for d, n in by_dim.items() if not isinstance(n, slice)]):
         y = g("Gather", y, g.scalar(n, INDEX), axis=d)
-    added = [i for i, part in enumerate(part for part in parts if isinstance(part, slice | None)) if part is None]
+    added = [i for i, item in enumerate(item for item in entries if isinstance(item, slice | None)) if item is None]
     return g("Unsqueeze", y, axes=added) if added else y
 
 
@@ -56,16 +56,16 @@ def sliced(g: Writer, x, slices: dict[int, slice]):
     """Slices along dims, by ONNX's Slice."""
     if not slices:
         return x
-    parts = slices.values()
-    starts, ends = [p.start or 0 for p in parts], [END if p.stop is None else p.stop for p in parts]
-    steps = [p.step or 1 for p in parts]
+    ranges = slices.values()
+    starts, ends = [p.start or 0 for p in ranges], [END if p.stop is None else p.stop for p in ranges]
+    steps = [p.step or 1 for p in ranges]
     return g("Slice", x, starts=starts, ends=ends, axes=list(slices), steps=steps if set(steps) != {1} else None)
 
 
 @handler("triangle")
 def triangle(g: Writer, x: Value, *, diagonal: int, upper: bool) -> str:
-    kept = np.tri(*fixed(x.shape[-2:]), diagonal - upper, dtype=bool) != upper
-    return g("Where", kept, x, g.scalar(0, x))
+    mask = np.tri(*fixed(x.shape[-2:]), diagonal - upper, dtype=bool) != upper
+    return g("Where", mask, x, g.scalar(0, x))
 
 
 @handler("diagonal")
@@ -73,10 +73,10 @@ def diagonal(g: Writer, x: Value, *, offset: int, dim1: int, dim2: int) -> str:
     """The matrices flattened, and of their elements those on the diagonal."""
     pair = [dim1 % len(x.shape), dim2 % len(x.shape)]
     rows, columns = fixed([x.shape[d] for d in pair])
-    others = [d for d in range(len(x.shape)) if d not in pair]
-    flat = reshape(g, permuted(g, x, others + pair), [*[x.shape[d] for d in others], rows * columns])
+    batch_dims = [d for d in range(len(x.shape)) if d not in pair]
+    flat = reshape(g, permuted(g, x, batch_dims + pair), [*[x.shape[d] for d in batch_dims], rows * columns])
     positions = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
-    return g("Gather", flat, positions, axis=len(others))
+    return g("Gather", flat, positions, axis=len(batch_dims))
 
 
 @handler("unfold")

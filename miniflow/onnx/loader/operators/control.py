@@ -28,14 +28,14 @@ def loop(*inputs: Value, body: Callable, node: Node) -> tuple[Value, ...]:
     """While the condition holds, at most M times: the state goes in and out, other outputs are stacked."""
     trips, going, *states = inputs
     steps = count() if trips is None else range(trips.item())
-    going, kept = np.array(True) if going is None else going, []
+    going, outputs = np.array(True) if going is None else going, []
     for step in steps:
         if not going.item():
             break
         going, *results = body(np.array(step), going, *states)
         states = results[: len(states)]
-        kept.append(results[len(states) :])
-    return (*states, *stacked(kept, len(node.outputs) > len(states)))
+        outputs.append(results[len(states) :])
+    return (*states, *stacked(outputs, len(node.outputs) > len(states)))
 
 
 @operator("Scan")
@@ -50,27 +50,27 @@ def scan(
     zeros = [0] * len(scanned)
     ways = zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
     slices = [slices_of(*way) for way in ways]
-    kept = []
-    for parts in zip(*slices, strict=True):
-        results = body(*states, *parts)
+    outputs = []
+    for step_inputs in zip(*slices, strict=True):
+        results = body(*states, *step_inputs)
         states = results[: len(states)]
-        kept.append(results[len(states) :])
-    return (*states, *stacked(kept, len(node.outputs) > len(states), scan_output_axes, scan_output_directions))
+        outputs.append(results[len(states) :])
+    return (*states, *stacked(outputs, len(node.outputs) > len(states), scan_output_axes, scan_output_directions))
 
 
 def slices_of(values: Value, axis: int, backward: int) -> Sequence[Value]:
     """The slices of a value along an axis."""
-    parts = unbind(values, axis) if isinstance(values, Tensor) else list(np.moveaxis(values, axis, 0))
-    return parts[::-1] if backward else parts
+    slices = unbind(values, axis) if isinstance(values, Tensor) else list(np.moveaxis(values, axis, 0))
+    return slices[::-1] if backward else slices
 
 
-def stacked(steps: list[Sequence[Value]], some: bool, axes: Ints = None, backward: Ints = None) -> Iterable[Value]:
+def stacked(steps: list[Sequence[Value]], required: bool, axes: Ints = None, backward: Ints = None) -> Iterable[Value]:
     """The outputs of all steps stacked.
 
     Raises:
         OnnxError: if there are some outputs, but no step, so that their shapes are unknown.
     """
-    if some and not steps:
+    if required and not steps:
         raise OnnxError("got no steps, so that the shapes of the outputs are unknown; expected at least one step")
     for i, column in enumerate(zip(*steps, strict=True)):
         axis, column = axes[i] if axes else 0, column[::-1] if backward and backward[i] else column

@@ -68,12 +68,12 @@ def windows(
     if not 1 <= dims <= 3 or {len(kernel_shape), len(strides), len(dilations), len(pads) // 2} != {dims}:
         raise OnnxError(f"got x {tuple(x.shape)}, kernel {tuple(kernel_shape)}, strides {strides}, pads {pads}; "
                         "expected (N, C, L), (N, C, H, W) or (N, C, D, H, W), and one entry a dim")  # fmt: skip
-    found = Windows(size, list(kernel_shape), strides, dilations, pads[:dims], pads[dims:])
+    result = Windows(size, list(kernel_shape), strides, dilations, pads[:dims], pads[dims:])
     if auto_pad != "NOTSET":
-        along = zip(size, strides, found.extent, strict=True)
+        along = zip(size, strides, result.extent, strict=True)
         total = [max((-(-n // s) - 1) * s + extent - n, 0) for n, s, extent in along]
-        found.before, found.after = halves([0] * dims if auto_pad == "VALID" else total, auto_pad)
-    return found
+        result.before, result.after = halves([0] * dims if auto_pad == "VALID" else total, auto_pad)
+    return result
 
 
 def halves(total: list[int], auto_pad: str) -> tuple[list[int], list[int]]:
@@ -106,7 +106,7 @@ def conv_transpose(
         output_shape = [n * s for n, s in zip(v.size, v.strides, strict=True)]
     if output_shape:
         reached = [(n - 1) * s + extent for n, s, extent in zip(v.size, v.strides, v.extent, strict=True)]
-        total = [n + m - wanted for n, m, wanted in zip(reached, more, output_shape[-len(more) :], strict=True)]
+        total = [n + m - size for n, m, size in zip(reached, more, output_shape[-len(more) :], strict=True)]
         v.before, _ = halves([max(n, 0) for n in total], auto_pad if auto_pad == "SAME_UPPER" else "SAME_LOWER")
         v.after = [n - before for n, before in zip(total, v.before, strict=True)]
     if v.before == v.after and min(v.before) >= 0:

@@ -30,9 +30,9 @@ def gather(data, indices: Value, *, axis: int = 0) -> Tensor:
 
 @operator("GatherND")
 def gather_nd(data, indices, *, batch_dims: int = 0) -> Tensor:
-    rest = indices.ndim - 1
+    batch_ndim = indices.ndim - 1
     batch = [flow.arange(n, device=data.device) for n in data.shape[:batch_dims]]
-    batch = [x.reshape(-1, *[1] * (rest - 1 - i)) for i, x in enumerate(batch)]
+    batch = [x.reshape(-1, *[1] * (batch_ndim - 1 - i)) for i, x in enumerate(batch)]
     return data[(*batch, *[indices[..., i] for i in range(indices.shape[-1])])]
 
 

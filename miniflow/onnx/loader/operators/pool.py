@@ -44,13 +44,13 @@ def is_plain(v: Windows) -> bool:
 
 def reached(v: Windows, ceil_mode: int) -> list[int]:
     """The border at the end so that it ends with the last window, which does not begin in it."""
-    found = []
+    borders = []
     for n, s, extent, before, after in zip(v.size, v.strides, v.extent, v.before, v.after, strict=True):
-        rest = n + before + after - extent
-        last = -(-rest // s) if ceil_mode else rest // s
+        room = n + before + after - extent
+        last = -(-room // s) if ceil_mode else room // s
         last -= ceil_mode and last * s >= n + before
-        found.append(last * s + extent - n - before)
-    return found
+        borders.append(last * s + extent - n - before)
+    return borders
 
 
 @operator("AveragePool")
@@ -59,7 +59,7 @@ def average_pool(x, *, ceil_mode: int = 0, count_include_pad: int = 0, **window:
     if is_plain(v) and set(v.dilations) == {1}:
         return AVERAGE[x.ndim](x, v.kernel, v.strides, v.before, bool(ceil_mode), bool(count_include_pad))
     counted = flow.ones(1, 1, *v.size, dtype=x.dtype, device=x.device)
-    more = [end - given for end, given in zip(reached(v, ceil_mode), v.after, strict=True)]
+    more = [end - after for end, after in zip(reached(v, ceil_mode), v.after, strict=True)]
     x, counted = v.padded(x), v.padded(counted, float(count_include_pad))
     v.before, v.after = [0] * len(more), more  # what the last windows see beyond the border is not counted
     return window_sums(x, v) / window_sums(counted, v)

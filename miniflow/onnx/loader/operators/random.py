@@ -26,5 +26,5 @@ operators({
 def dropout(data, ratio: Array = 0.5, training_mode: Array = False) -> tuple[Tensor, Tensor]:
     if not training_mode or not ratio:
         return data, flow.ones_like(data, dtype=flow.bool)
-    kept = flow.rand_like(data) >= float(ratio)
-    return data * kept / (1 - float(ratio)), kept
+    mask = flow.rand_like(data) >= float(ratio)
+    return data * mask / (1 - float(ratio)), mask

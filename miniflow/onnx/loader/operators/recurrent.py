@@ -52,7 +52,7 @@ class Stepwise:
         return scan(cell, F.linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh, sizes, reverse)
 
 
-STEPWISE = {kind: type(kind.__name__, (Stepwise, kind), {}) for kind in (LSTM, GRU, RNN)}
+STEPWISE = {cls: type(cls.__name__, (Stepwise, cls), {}) for cls in (LSTM, GRU, RNN)}
 
 
 @operator("LSTM", "GRU", "RNN")
@@ -62,16 +62,16 @@ def recurrent(
     **options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """All hidden states and the last states; a layer is made of the weights for each call."""
-    kind, order, usual = LAYERS[node.operator.name]
+    cls, order, usual = LAYERS[node.operator.name]
     ends = DIRECTIONS[direction]
-    usual, relu = usual * len(ends), kind is RNN and activations == ["Relu"] * len(ends)
+    usual, relu = usual * len(ends), cls is RNN and activations == ["Relu"] * len(ends)
     names = ("activation_alpha", "activation_beta", "input_forget", "layout")
     refused = {name: options.get(name) for name in names} | {"P": p is not None}
     refused |= {"activations": not relu and activations and activations[: len(usual)] != usual}
-    if names := ", ".join(name for name, given in refused.items() if given):
+    if names := ", ".join(name for name, value in refused.items() if value):
         raise OnnxError(f"got {names}; expected a layer as PyTorch exports it")
-    kind = STEPWISE[kind] if clip or not linear_before_reset else kind
-    layer = kind.__new__(kind)
+    cls = STEPWISE[cls] if clip or not linear_before_reset else cls
+    layer = cls.__new__(cls)
     Module.__init__(layer)
     sizes = {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "num_layers": 1, "directions": ends}
     plain = {"bias": b is not None, "batch_first": False, "dropout": 0.0, "nonlinearity": "relu" if relu else "tanh"}
@@ -84,8 +84,8 @@ def recurrent(
             setattr(layer, f"{key}_l0{end}", None if values is None else flow.cat([gates[i] for i in order]))
     time, batch = x.shape[:2]
     zeros = flow.zeros(len(ends), batch, layer.hidden_size, dtype=x.dtype, device=x.device)
-    given = [initial_h, initial_c][: layer.states]
-    states = tuple([zeros if s is None else s for s in given])
+    initial = [initial_h, initial_c][: layer.states]
+    states = tuple([zeros if s is None else s for s in initial])
     varying = sequence_lens is not None and set(sequence_lens) != {time}
     sequence = pack_padded_sequence(x, sequence_lens, enforce_sorted=False) if varying else x
     y, last = layer(sequence, layer._returned(states))

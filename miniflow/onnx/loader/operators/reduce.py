@@ -46,12 +46,12 @@ def extreme(function: Callable, least: float) -> Callable:
 
 
 def position(function: Callable) -> Callable:
-    def found(data, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+    def position_of(data, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
         if select_last_index:
             return data.shape[axis] - 1 - function(data.flip(axis), axis, bool(keepdims))
         return function(data, axis, bool(keepdims))
 
-    return found
+    return position_of
 
 
 def scan(function: Callable, first: int) -> Callable:

@@ -104,9 +104,9 @@ def non_max_suppression(
         first, last = first - last / 2, first + last / 2
     boxes = flow.tensor(np.concatenate([np.minimum(first, last), np.maximum(first, last)], -1))
     threshold = np.ravel(iou_threshold)[0].item()
-    found = [np.zeros((0, 3), np.int64)]
-    for image, kind in np.ndindex(scores.shape[:2]):
-        chosen = np.flatnonzero(scores[image, kind] > score_threshold)
-        kept = flow.nms(boxes[image][chosen], flow.tensor(scores[image, kind, chosen]), threshold).numpy()
-        found += [np.array([(image, kind, chosen[i])]) for i in kept[: max_output_boxes_per_class[0]]]
-    return np.concatenate(found)
+    rows = [np.zeros((0, 3), np.int64)]
+    for image, class_index in np.ndindex(scores.shape[:2]):
+        chosen = np.flatnonzero(scores[image, class_index] > score_threshold)
+        selected = flow.nms(boxes[image][chosen], flow.tensor(scores[image, class_index, chosen]), threshold).numpy()
+        rows += [np.array([(image, class_index, chosen[i])]) for i in selected[: max_output_boxes_per_class[0]]]
+    return np.concatenate(rows)
