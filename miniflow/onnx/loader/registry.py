@@ -50,7 +50,7 @@ class Operator:
         inputs: the annotations of the positional parameters by name.
         variadic: the annotation of `*inputs`, "" if it takes none.
         keywords: the names of its keyword parameters.
-        rest: whether it takes all other attributes too.
+        any_keyword: whether it takes all other attributes too.
     """
 
     name: str
