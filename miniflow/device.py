@@ -139,7 +139,7 @@ def chosen(name: str | int | device | None) -> device:
 
 
 def by_device(tensors: list[Any]) -> list[list[Any]]:
-    """Tensors, those of each device in a list of their own."""
+    """Tensors grouped by device."""
     if all([type(x._array) is np.ndarray for x in tensors]):  # the fast path
         return [tensors] if tensors else []
     groups: dict[device, list[Any]] = {}

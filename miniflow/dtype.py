@@ -116,7 +116,7 @@ def as_dtype(value: object) -> dtype:
 
 
 def fitting(op: str, value: bool | int | float, dtype: dtype) -> bool | int | float:
-    """A number that is to be written into a tensor of `kind`, as PyTorch converts it.
+    """A number that is to be written into a tensor of `dtype`, as PyTorch converts it.
 
     For integers it is truncated towards zero. Negative numbers wrap around in uint8, as in C.
 

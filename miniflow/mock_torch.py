@@ -101,16 +101,16 @@ class Inert(Missing):
         return False
 
 
-class Kind(type):
-    """The type of classes of which objects of other classes, their `kinds`, are instances."""
+class Alias(type):
+    """The metaclass of classes whose instances are the objects of other classes, `aliased`."""
 
-    kinds: Any
+    aliased: Any
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.kinds)
+        return isinstance(instance, cls.aliased)
 
 
-class Variable(metaclass=Kind):
+class Variable(metaclass=Alias):
     """What tensors were wrapped in before PyTorch 0.4: their values, without a history."""
 
     kinds = miniflow.Tensor
@@ -222,7 +222,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "autocast": autocast_on_cuda,
         "GradScaler": functools.partial(miniflow.amp.GradScaler, "cuda"),
     },  # fmt: skip
-    "torch.nn.modules.conv": {"_ConvNd": Kind("_ConvNd", (), {"kinds": (conv.Convolution, conv.ConvTranspose2d)})},
+    "torch.nn.modules.conv": {"_ConvNd": Alias("_ConvNd", (), {"aliased": (conv.Convolution, conv.ConvTranspose2d)})},
     "torch.nn.modules.dropout": {"_DropoutNd": miniflow.nn.Dropout},
     "torch.nn.modules.instancenorm": {"_InstanceNorm": norm.InstanceNorm},
     "torch.nn.modules.utils": {"_ntuple": ntuple, "_single": ntuple(1), "_pair": ntuple(2), "_triple": ntuple(3)},

@@ -126,17 +126,17 @@ def signatures(
 ) -> list[Signature]:
     """The signatures of an operation whose dims have letters, as in `einsum`.
 
-    A letter that is split is split wherever it stands; what does not have it is broadcast. A result without it is a
-    sum over it, and partial.
+    Each letter makes one signature: the dims with that letter are split, operands without it are broadcast, and results
+    without it are partial sums.
 
     Args:
         operands, results: a letter for each dim; None for an operand that is absent, "." for a dim that is never split.
         fixed: letters that are never split, since the operation looks at all of their elements.
-        linear: sets of operands, by position, of whose sum the operation makes the sum of the results.
-        added: operands that are added to the result as they are: where that is partial, so have they to be.
+        linear: sets of positions of operands that it is linear in: if these are partial sums, so is the result.
+        added: positions of operands that are added to the result: where it is a partial sum, they have to be one.
 
-    >>> for given, result in signatures(["mk", "kn"], ["mn"], linear=[[0], [1]]):
-    ...     print(show(given), "->", show(result))
+    >>> for operands, result in signatures(["mk", "kn"], ["mn"], linear=[[0], [1]]):
+    ...     print(show(operands), "->", show(result))
     (S(0), B) -> S(0)
     (S(1), S(0)) -> P
     (B, S(1)) -> S(1)
@@ -176,7 +176,7 @@ def letters_but(ndim: int, *fixed: int) -> str:
 
 
 def common_letters(dim: int, *shapes: tuple[int, ...]) -> str:
-    """Letters for the dims of shapes where they have one size, except for `dim`."""
+    """Letters for the dims in which all shapes agree; "." for the others and for `dim`."""
     return "".join(
         [c if d != dim and len({*sizes}) == 1 else "."
          for d, (c, *sizes) in enumerate(zip(letters(len(shapes[0])), *shapes, strict=True))]
@@ -184,29 +184,29 @@ def common_letters(dim: int, *shapes: tuple[int, ...]) -> str:
 
 
 def elementwise(x: Any, linear: bool = True) -> list[Signature]:
-    """The signatures of what computes each element from the one in its place."""
+    """The signatures of an elementwise operator."""
     return signatures([letters(x.ndim)], [letters(x.ndim)], linear=[[0]] if linear else [])
 
 
 def each_element(x: Any, *, ranks: int, **attrs: Any) -> list[Signature]:
-    """`Op.sbp` of what is linear in each element."""
+    """`Op.sbp` of elementwise operators that are linear."""
     return elementwise(x)
 
 
 def each_element_alone(x: Any, *, ranks: int, **attrs: Any) -> list[Signature]:
-    """`Op.sbp` of what is not linear."""
+    """`Op.sbp` of elementwise operators that are not linear."""
     return elementwise(x, linear=False)
 
 
 def each_row(x: Any, *, ranks: int, dim: int = -1, **attrs: Any) -> list[Signature]:
-    """`Op.sbp` of what computes the rows along `dim` on their own."""
+    """`Op.sbp` of operators that compute each row along `dim` by itself."""
     row_letters = letters_but(x.ndim, dim)
     return signatures([row_letters], [row_letters])
 
 
 def reshaped(old: tuple[int, ...], new: tuple[int, ...], ranks: int) -> tuple[list[str], list[str]]:
-    """Letters for a reshape in row-major order: a dim that becomes several, or several one, can be split if the split
-    of the outermost of them is that of the same elements, which is so if `ranks` divides it."""
+    """Letters for the dims before and after a reshape in row-major order. Where one dim becomes several, or several
+    one, it shares its letter with the outermost of them if `ranks` divides both: then a rank has the same elements."""
     old_letters, new_letters = ["."] * len(old), ["."] * len(new)
     i = j = 0
     while i < len(old) and j < len(new):

@@ -555,7 +555,7 @@ class HookHandle:
 
     @classmethod
     def of(cls, hooks: list, entry: tuple, prepend: bool = False) -> HookHandle:
-        """Add a hook to others, after them or before."""
+        """Add a hook at the end of `hooks`, or at the front with `prepend`."""
         hooks.insert(0 if prepend else len(hooks), entry)
         hooks_changed()
         return cls(hooks, entry)

@@ -126,12 +126,12 @@ def divided(state: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, 
 
 
 def gathered(value: Any) -> list[Any]:
-    """What each rank has."""
+    """The values of all ranks, in order."""
     return world.communicator().all_gather_object(value, range(world.size()))
 
 
 def together(target: Path, step: Callable[[], None] | None) -> None:
-    """Run a step on this rank, or nothing; then all ranks go on, or none.
+    """Run `step`, if this rank has one, and wait for the other ranks: if one fails, all raise.
 
     Raises:
         FileWriteError: if a rank could not write.
@@ -268,7 +268,7 @@ def name_of(path: tuple[Any, ...]) -> str:
 
 
 def replaced(state: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The state with another entry at a place that `entries` named: itself, or a new tuple."""
+    """`state` with `value` at `path`: lists and dicts are changed in place, tuples made again."""
     if not path:
         return value
     key, *tail = path

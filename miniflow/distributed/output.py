@@ -32,7 +32,7 @@ def start(mpiexec: str, *arguments: str, environment: dict[str, str] | None = No
 
 @contextlib.contextmanager
 def in_lines(process: subprocess.Popen) -> Iterator[None]:
-    """In this block what the ranks print appears; at its end all of it has."""
+    """Print what the ranks write while the block runs, all of it before the block ends."""
     streams = [(process.stdout, sys.stdout), (process.stderr, sys.stderr)]
     threads = [threading.Thread(target=relay, args=(a, b.buffer), daemon=True) for a, b in streams if a is not None]
     for thread in threads:

@@ -21,7 +21,7 @@ STRATEGIES = {"reverse-mode": transforms.jacrev, "forward-mode": transforms.jacf
 
 
 def _vector(name: str, like: Any, v: Tensors | None) -> tuple[Tensor, ...]:
-    """`v`, which may be left out beside one tensor of one element."""
+    """`v` as a tuple; None stands for 1 where `like` is one tensor of one element."""
     if v is not None:
         return as_tuple(name, v)
     if not isinstance(like, Tensor) or like.numel() != 1:

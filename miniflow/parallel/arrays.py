@@ -64,7 +64,7 @@ def broadcast(x: GlobalArray, shape: tuple[int, ...]) -> GlobalArray:
 
 
 def copy_into(out: GlobalArray, values: Any) -> None:
-    """Write values into the shards, and through a view that was copied into what it is a view of."""
+    """Write values into the shards; of a view that was copied, into the array that it views too."""
     values = like(values, out)
     for rank, shard in out.shards.items():
         memory.copy_into(shard, values.shards[rank])
@@ -102,8 +102,8 @@ def write_through(x: GlobalArray, values: GlobalArray, steps: tuple) -> None:
 
 
 def update(first: GlobalArray, op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
-    """One step of an optimizer: each rank updates its shards; all else gets the layout of its parameter, of one that is
-    a partial sum the sum is updated."""
+    """One step of an optimizer: gradients and states get the layout of their parameter, and each rank updates its
+    shards. A parameter that is a partial sum is summed (broadcast) before the update."""
     params = groups[0]
     layouts = [p.place_and_sbp.sbp for p in params]
     aligned = [

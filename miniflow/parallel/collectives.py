@@ -273,7 +273,7 @@ def _run(
 def _deliver(
     call: str, parts: dict[int, Any], like: Any, out: Tensor, src: int, ranks: tuple[int, ...], async_op: bool
 ) -> Work | None:
-    """What one rank has for each of the others."""
+    """Send one array from rank `src` to each rank of the group."""
     sent = {(src, r): x for r, x in parts.items()} if src in world.owned() else {}
     expected = {(src, r): (like.shape, like.dtype, of_array(like)) for r in ranks if r in world.owned()}
     return run(
@@ -297,7 +297,7 @@ def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
 
 
 def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of an output, which is one of some."""
+    """The shape of an output, which has to be one of `shapes`."""
     shape = tuple(output.shape)
     if shape not in shapes:
         raise ShapeError(f"{name}: got a tensor of shape {shape} for values of shape {' or '.join(map(str, shapes))}")
@@ -310,7 +310,7 @@ def _by_rank(value: object, ranks: Sequence[int]) -> dict:
 
 
 def _split(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
-    """What lies in a flat array, in these shapes."""
+    """A flat array cut into arrays of these shapes."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.reshape(shape) for part, shape in zip(cut(flat, sizes), shapes, strict=True)]
 
@@ -328,7 +328,7 @@ def _joined(name: str, parts: list[Any]) -> Any:
 
 
 def _by(name: str, op: ReduceOp, x: Any) -> str:
-    """What the communicator does with the values: an average is a sum, which is divided in the end."""
+    """The key of `UFUNCS` that combines the values; an average is a sum that is divided at the end."""
     if not isinstance(op, ReduceOp):
         raise ArgumentError(f"{name}: got op={op!r}; expected one of flow.distributed.ReduceOp.SUM, AVG, PRODUCT ...")
     if op is ReduceOp.AVG and x.dtype.kind in "biu":

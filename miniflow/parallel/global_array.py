@@ -17,7 +17,7 @@ from miniflow.sbp import B, NdSbp, P, show
 
 
 class GlobalMeta(Place):
-    """What a global array is but for its values; there is one object for each, so that they are compared as objects.
+    """Placement, SBP, shape and dtype of a global array; equal ones are one object (`of`), compared by identity.
 
     Attributes:
         placement: the ranks.
@@ -132,7 +132,7 @@ class GlobalArray:
         return self.size * self.dtype.itemsize
 
     def each(self, function: Callable[..., Any], *others: GlobalArray) -> GlobalArray:
-        """The function of every shard, and of those of others with the same layout; its result has the same shape."""
+        """`function` of each shard, and of the shards of `others` in the same layout; it must keep the shape."""
         shards = {r: function(x, *[other.shards[r] for other in others]) for r, x in self.shards.items()}
         return GlobalArray(self.meta, shards)
 

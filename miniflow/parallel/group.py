@@ -1,4 +1,4 @@
-"""Groups of ranks for collectives of local tensors, and collectives that go on while the program does."""
+"""Groups of ranks for collectives of local tensors, and asynchronous collectives."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def new_group(
 
 
 class Work:
-    """A collective or a message that goes on. Its tensors may be read, and written, after `wait`.
+    """An asynchronous collective or message. Its tensors may be read, and written, after `wait`.
 
     Source: `torch.distributed.Work`.
     """

@@ -84,6 +84,6 @@ def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
 
 
 def without_padding(before: NdSbp, after: NdSbp) -> NdSbp:
-    """Where a split operand becomes a partial sum, which sends nothing, broadcast: that is what it is priced at, since
-    the sum has to be made later, of the result."""
+    """The SBP after a change for which it is priced: S to P counts as S to B. It sends nothing itself, but the result
+    has to be summed later."""
     return tuple([B if to is P and of.dim is not None else to for of, to in zip(before, after, strict=True)])

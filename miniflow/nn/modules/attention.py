@@ -153,7 +153,7 @@ class MultiheadAttention(Layer):
         return [permute(reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), order) for x in projected]
 
     def _longer(self, x: Tensor, added: Tensor | None) -> Tensor:
-        """Keys or values of each head, with what comes after them."""
+        """Keys or values of each head, followed by `bias_k` or `bias_v` and, with `add_zero_attn`, a zero."""
         shape = (x.shape[0], self.num_heads, 1, self.head_dim)
         ends = [] if added is None else [reshape(added, (1, *shape[1:])).expand(shape)]
         if self.add_zero_attn:

@@ -1,4 +1,4 @@
-"""Names of parameters, buffers and submodules, which a module stores in tables of their own: what does not fit."""
+"""Errors for names and values that a module cannot store as a parameter, a buffer or a submodule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_name(module: Any, table: str, name: str) -> None:
 
 
 def wrong_kind(module: Any, table: str, name: str, value: Any) -> ArgumentTypeError:
-    """The error for a value that does not belong into a table."""
+    """The error for a value of a type that `table` does not hold."""
     kind = KINDS[table]
     expected = {"_parameters": "Parameter", "_buffers": "Tensor", "_modules": "Module"}[table]
     remedy = f"or `del` the {kind} first"

@@ -96,7 +96,7 @@ class Embedding(Layer):
         return self._described(padding_idx=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False)
 
     def _described(self, **defaults: Any) -> str:
-        """The sizes, and what is not as by default."""
+        """The sizes, and the options that differ from their defaults."""
         values = {name: getattr(self, name) for name in defaults}
         changed = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
         return ", ".join([str(self.num_embeddings), str(self.embedding_dim), *changed])

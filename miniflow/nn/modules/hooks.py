@@ -66,7 +66,7 @@ def _hook_gradients(values: Sequence[Any], on_gradients: Callable, fill: bool) -
 
 
 def _replaced(values: Sequence[Any], positions: Sequence[int], replacements: Sequence[Any]) -> tuple[Any, ...]:
-    """`values` with those at `positions` replaced by `others`."""
+    """`values` with those at `positions` replaced by `replacements`."""
     changed = dict(zip(positions, replacements, strict=True))
     return tuple([changed.get(i, value) for i, value in enumerate(values)])
 

@@ -422,7 +422,7 @@ class Module:
         return state.load(self._get_name(), current, state_dict, strict, owners)
 
     def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Let the entries for this module have the names that they have here."""
+        """Rename entries for this module that have names of other versions or frameworks (`_other_names`)."""
         for name, other in self._other_names.items():
             if prefix + other in state_dict:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))

@@ -139,7 +139,7 @@ class BatchNorm3d(BatchNorm):
 
 
 class FusedBatchNorm:
-    """relu(batch_norm(x) + addend), of an addend or without: with the classes of batch normalization."""
+    """relu(batch_norm(x) + addend), or relu(batch_norm(x)) without `addend`; a mixin for the BatchNorm classes."""
 
     def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
         y = super().forward(x)

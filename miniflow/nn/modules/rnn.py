@@ -83,7 +83,7 @@ class RecurrentBase(Layer):
 
 
 class TimeSteps(Function):
-    """The time steps of a layer as one operator; a gradient that is recorded is that of the single ones."""
+    """All time steps of a layer as one operator; with `create_graph`, backward differentiates single steps."""
 
     @staticmethod
     def forward(ctx, x, h, c, weight, bias, cell, sizes, reverse):

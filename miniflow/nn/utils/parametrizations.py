@@ -144,7 +144,7 @@ def check_spectral(module: Module, n_power_iterations: int, dim: int | None) -> 
 
 
 class Orthogonal(Module):
-    """base @ a rotation that X describes; base is square, and X = -I describes none."""
+    """base @ Q, where `orthogonal_map` makes the orthogonal matrix Q of X; base is square, and X = -I makes Q = I."""
 
     def __init__(self, orthogonal_map: str):
         super().__init__()

@@ -142,7 +142,7 @@ def arguments_of(model: Module | Graph, args: Any) -> tuple[tuple, dict[str, Any
 def axes_of(
     dynamic_axes: Mapping[str, Any], names: Sequence[str], output_names: Sequence[str], tensors: Sequence[Tensor]
 ) -> list[dict[int, str]]:
-    """Of each input axis -> name; axes without a name are called after the input. Those of outputs follow.
+    """For each input a dict axis -> name; axes without a name are called after the input. Those of outputs follow.
 
     Raises:
         ArgumentError: for the name of no input, or if there are not as many names as tensors.

@@ -55,9 +55,9 @@ class OnnxGraph:
             self.remove_dead_code()
 
     def rewrite(self, rule: Callable[[OnnxGraph, NodeProto], Sequence[str] | None]) -> None:
-        """Apply a rule to each node: it may change the node, or name values that its results are; then the node goes.
+        """Apply a rule to each node: it may change the node, or return values equal to its results; then the node goes.
 
-        A result that is an output keeps its name: the value that it is gets that, if a node computes it.
+        A result that is an output of the graph keeps its name: the equal value takes it, if a node computes that.
         """
         self.output_names, self.firsts = {x.name for x in self.outputs}, {}
         self.producers = {name: node for node in self.nodes for name in node.output}
@@ -149,7 +149,7 @@ def merge_pairs(g: OnnxGraph, node: NodeProto) -> None:
 
 
 def fold_constants(g: OnnxGraph, node: NodeProto) -> Sequence[str] | None:
-    """An initializer, for a node of initializers alone, unless the model grows much by it."""
+    """An initializer that replaces a node whose inputs are all initializers, unless the model grows much."""
     name, arrays = node.output[0], {name: g.initializers.get(name) for name in node.input if name}
     elem_type, shape = g.types.get(name, UNKNOWN)
     constant = arrays and all(x is not None for x in arrays.values())
@@ -175,7 +175,7 @@ def computed(nodes: Sequence[NodeProto], arrays: dict[str, np.ndarray], name: st
 
 
 def merge_duplicates(g: OnnxGraph, node: NodeProto) -> Sequence[str] | None:
-    """The results of the first node that computes the same of the same."""
+    """The results of the first node with the same operator, inputs and attributes."""
     alone = NodeProto(op_type=node.op_type, input=node.input, attribute=node.attribute)
     first = g.firsts.setdefault((alone.SerializeToString(), len(node.output)), node)
     return None if first is node else first.output

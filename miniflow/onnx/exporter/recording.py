@@ -137,7 +137,7 @@ class Merger:
         self.merged.constants[self.slot(slots, slots[0].name.removeprefix(self.prefix))] = arrays
 
     def merge(self, things: Sequence[Any], call: Instruction | None = None) -> Any:
-        """One of what each recording has: `Size`s for numbers that differ."""
+        """One value from those of all recordings, with a `Size` for each number that differs."""
         first = things[0]
         if isinstance(first, Slot):
             if first not in self.slots:  # a constant that was made in the step

@@ -202,7 +202,7 @@ class Writer(OnnxGraph):
         return dims[0] if len(dims) == 1 else self("Concat", *dims, axis=0)
 
     def _size(self, size: Size) -> str:
-        """A size from those of values: equal to one, a multiple of it, so much more, or the product of two.
+        """The name of a size computed from sizes of values: equal to one, a multiple, a sum, or a product of two.
 
         Raises:
             OnnxError: if it follows from them in another way.

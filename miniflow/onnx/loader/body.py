@@ -215,7 +215,7 @@ def dtype_of(x: Value) -> np.dtype:
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Compute for good, also while a graph is being recorded."""
+    """Compute at once, without recording, also while a graph is being recorded."""
     tracer, modes.tracer = modes.tracer, None
     try:
         with no_grad():

@@ -76,14 +76,14 @@ class Builder:
         return self.body(a.g) if a.type == AttributeProto.GRAPH else python_value(a)
 
     def inside(self, function: FunctionProto, attributes: Attributes, names: Mapping, end: str) -> list[Node]:
-        """The nodes of a function for one call of it; its values are renamed, or get another end."""
+        """The nodes of a function for one call of it; `names` renames its values, the others get the suffix `end`."""
         outer = {a.name: a for a in function.attribute_proto} | attributes
         opsets = {**self.opsets, **opsets_of(function)}
         inner = replace(self, opsets=opsets, outer=outer, renamed=lambda x: names.get(x, x and x + end))
         return list(inner.nodes(function.node))
 
     def checked(self, result: Any) -> Any:
-        """What was made, if all operators are supported.
+        """`result`, if all operators are supported.
 
         Raises:
             OnnxError: naming those that are not, with their nodes.

@@ -162,7 +162,7 @@ class MpiCommunicator:
         return counts
 
     def _own_count(self, counts: Counts, group: Group) -> int:
-        """What counts for this rank."""
+        """The entry of `counts` for this rank."""
         return counts[list(group).index(self.rank)]
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
@@ -277,7 +277,7 @@ class Watchdog(threading.Thread):
 
     @contextlib.contextmanager
     def waits(self, name: str, group: Group) -> Iterator[None]:
-        """While a collective of these ranks runs; what MPI raises becomes a PlacementError."""
+        """Watch the time of the block, a collective of these ranks; what MPI raises becomes a PlacementError."""
         self.waiting[threading.get_ident()] = time.monotonic(), name, group
         try:
             yield
@@ -289,7 +289,7 @@ class Watchdog(threading.Thread):
             del self.waiting[threading.get_ident()]
 
     def left(self, name: str, group: Group, what: str) -> PlacementError:
-        """The error for ranks that do not do the same."""
+        """The error for ranks that do not make the same call."""
         return PlacementError(
             f"{name}: rank {self.rank} of the ranks {list(group)} {what}, at {line_of_caller()}\n"
             "Expected the same call on all of them, with the same shapes, dtypes, operation and root, in the same "
@@ -297,7 +297,7 @@ class Watchdog(threading.Thread):
         )
 
     def run(self) -> None:
-        """Look now and then."""
+        """Check every second (or more often) whether a wait has exceeded the limit."""
         while True:
             time.sleep(min(1.0, self.limit / 4))
             for start, *waiting in list(self.waiting.values()):

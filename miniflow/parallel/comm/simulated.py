@@ -33,7 +33,7 @@ class SimulatedCommunicator:
         self.counted = Counted()
 
     def run(self, call: str, collective: Callable[[Any], Any]) -> Any:
-        """What a collective makes with this communicator.
+        """The result of `collective(self)`.
 
         Args:
             call: what the user called, with all that has to be the same on all ranks.
@@ -41,7 +41,7 @@ class SimulatedCommunicator:
         return collective(self)
 
     def start(self, call: str, collective: Callable[[Any], Any]) -> Future:
-        """The same, while the program goes on."""
+        """As `run`, asynchronously where possible: a future."""
         done: Future = Future()
         done.set_result(collective(self))
         return done
@@ -67,7 +67,7 @@ class SimulatedCommunicator:
         return {r: total.copy() for r in group}
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
-        """An all-reduce that goes on by itself; after a call of what it returns, the parts hold the sums."""
+        """Start an all-reduce in place, and return a function that waits until the parts hold the sums."""
         for rank, total in self.all_reduce(parts, group).items():
             np.copyto(parts[rank], total)
         return lambda: None

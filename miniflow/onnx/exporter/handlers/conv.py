@@ -18,7 +18,7 @@ RESIZE = {
 
 
 def batched(g: Writer, x: Value, ndim: int, function):
-    """A function of a batch, of one sample or of a batch."""
+    """`function`, which takes a batch, of `x`, a batch or a single sample."""
     if len(x.shape) == ndim:
         return function(x)
     return g("Squeeze", function(g("Unsqueeze", x, axes=[0])), axes=[0])

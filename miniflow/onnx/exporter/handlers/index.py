@@ -50,7 +50,7 @@ def picked_first(ndim: int, batch: int, dims) -> list[int]:
 
 
 def assigned(g: Writer, x, shape, values, pick, reduction=None) -> str:
-    """`x` of this shape, with values at the elements that a function picks; `pick` gets their numbers in its place."""
+    """`x` of this shape with `values` at some elements: `pick` selects from a tensor of all element numbers."""
     zero, one = np.array(0), np.array(1)
     numbers = reshape(g, g("Range", zero, g("Size", x), one), shape)
     places = g.name(pick(Value(shape, np.int64, None, name=numbers)))

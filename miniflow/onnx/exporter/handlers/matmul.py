@@ -80,7 +80,7 @@ def quantize(g: Writer, x: Value, scale: Value, zero_point: Value, lower: int, u
 
 
 def known(g: Writer, x: Value) -> np.ndarray | None:
-    """The values of what was computed of constants."""
+    """The value of `x` if it is computed of constants only, else None."""
     needed, nodes = {g.name(x)}, []
     for node in reversed(g.nodes):
         if not needed.isdisjoint(node.output):

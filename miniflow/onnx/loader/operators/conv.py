@@ -99,7 +99,7 @@ def conv_transpose(
     x, w, b=None, *, auto_pad: str, group: int = 1, kernel_shape: Ints = None, output_padding: Ints = None,
     output_shape: Ints = None, **window: Any,
 ) -> Tensor:  # fmt: skip
-    """Of all that the windows reach, the border is cut off."""
+    """The transposed convolution of all elements that the windows reach, with the border cut off."""
     v = windows(x, w.shape[2:], **window)
     more = output_padding or [0] * len(v.size)
     if auto_pad.startswith("SAME") and not output_shape:

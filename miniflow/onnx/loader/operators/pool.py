@@ -43,7 +43,7 @@ def is_plain(v: Windows) -> bool:
 
 
 def reached(v: Windows, ceil_mode: int) -> list[int]:
-    """The border at the end so that it ends with the last window, which does not begin in it."""
+    """The border after the input that ends with the last window; no window begins in it."""
     borders = []
     for n, s, extent, before, after in zip(v.size, v.strides, v.extent, v.before, v.after, strict=True):
         room = n + before + after - extent
