@@ -113,7 +113,7 @@ class Alias(type):
 class Variable(metaclass=Alias):
     """What tensors were wrapped in before PyTorch 0.4: their values, without a history."""
 
-    kinds = miniflow.Tensor
+    aliased = miniflow.Tensor
 
     def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
         return data.detach().requires_grad_(requires_grad)

@@ -63,7 +63,7 @@ class GlobalArray:
             operator and its attributes. For others its own meta, and no steps.
     """
 
-    __slots__ = ("meta", "own", "writes", "source", "view_of", "placement", "sbp", "shape", "dtype")
+    __slots__ = ("meta", "local_shards", "writes", "source", "view_of", "placement", "sbp", "shape", "dtype")
     device_index = None  # it is an array of ranks, not of a device
     is_symbolic = False
     is_global = True
