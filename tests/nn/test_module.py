@@ -412,3 +412,41 @@ def test_other_attribute_errors_stay_as_they_are():
         Wrong()([1.0])
     with pytest.raises(AttributeError, match="nonsense"):
         Wrong()(flow.ones(1))
+
+
+COMPUTED = {
+    "weight norm": (nn.utils.weight_norm, nn.utils.remove_weight_norm),
+    "spectral norm": (nn.utils.spectral_norm, nn.utils.remove_spectral_norm),
+    "pruning": (
+        lambda m: nn.utils.prune.l1_unstructured(m, "weight", 0.5), lambda m: nn.utils.prune.remove(m, "weight"),
+    ),
+    "parametrization": (
+        lambda m: nn.utils.parametrize.register_parametrization(m, "weight", nn.Tanh()),
+        lambda m: nn.utils.parametrize.remove_parametrizations(m, "weight"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", COMPUTED)
+def test_a_computed_weight_belongs_to_its_layer_alone(how):
+    begin, end = COMPUTED[how]
+    layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    begin(layer)
+    twin = copy.deepcopy(layer)
+    assert type(layer) is type(twin) is nn.Linear and isinstance(other.weight, nn.Parameter)
+    assert "weight" in dir(layer) and "weight" not in dict(layer.named_parameters())
+    before = layer.weight.detach().clone()
+    with pytest.raises(AttributeError, match="'weight' of Linear is computed from other tensors"):
+        layer.weight = flow.zeros(2, 3)
+    with pytest.raises(ArgumentError, match="the attribute 'weight' exists already"):
+        layer.weight = nn.Parameter(flow.zeros(2, 3))
+    with flow.no_grad():
+        for p in twin.parameters():
+            p.fill_(1.0)
+    assert_same(layer.weight.detach(), before.numpy())
+    assert not (twin.weight == before).any() or how == "pruning" and not (twin.weight == before).all()
+    value = layer.weight.detach().clone()
+    end(layer)
+    assert isinstance(layer.weight, nn.Parameter)
+    assert_close(layer.weight.detach(), value.numpy())
+    layer.weight = nn.Parameter(flow.zeros(2, 3))
