@@ -247,7 +247,8 @@ def update(
         ShapeError: if one of the first group that it changes is an expanded view.
     """
     for x in groups[op.mutates[0]]:
-        refuse_shared_elements(op.function_name, x)
+        if not x._array.flags.writeable:
+            refuse_shared_elements(op.function_name, x)
     if modes.tracer is not None:
         modes.tracer.update(op, groups, attrs, {} if live is None else live())
     else:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numpy import ndarray
+
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
 from miniflow.dispatch import Op, call, refuse_shared_elements
@@ -68,20 +70,25 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
     refuse_leaf(name, x)
     refuse_shared_elements(name, x)
     result = compute()
-    if result.shape != x.shape:
+    array, values = x._array, result._array
+    if values.shape != array.shape:
         raise ShapeError(f"{name}: the result of shape {tuple(result.shape)} does not fit into {tuple(x.shape)}")
-    if not can_cast(result.dtype, x.dtype):
-        raise DTypeError(f"{name}: the result of {result.dtype} cannot be written into {x.dtype}; use x.to(...) first")
-    edge = cast(result, x.dtype)._fresh_edge()
+    edge = result._fresh_edge()
+    if values.dtype != array.dtype:
+        if not can_cast(result.dtype, x.dtype):
+            raise DTypeError(
+                f"{name}: the result of {result.dtype} cannot be written into {x.dtype}; use x.to(...) first"
+            )
+        edge = cast(result, x.dtype)._fresh_edge()
     if edge is not None:
         _keep_old_values(edge[0], x)
-    if not (memory.is_host(x._array) and memory.is_host(result._array)) and result._place != x._place:
+    if not type(array) is type(values) is ndarray and result._place != x._place:
         raise DeviceError(
             f"{name}: got values on {result._place} for a tensor on {x._place}; expected them there: use .to(device), "
             "or to_global"
         )
     if modes.tracer is None:
-        memory.copy_into(x._array, result._array)
+        memory.copy_into(array, values)
     else:
         modes.tracer.write(x, result)
     x._written()
