@@ -254,7 +254,10 @@ class BackwardPass:
         node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]
         if needed is not None and not any(needs):
             return
+        whole = node.op.view and cotangents[0]._version is None and not self.create_graph
         gradients = node.op.backward(node, *cotangents)
+        if whole and gradients._view is not None and gradients._view[0] is cotangents[0]:
+            gradients._view = gradients._version = None  # the cotangent, which nobody else has, ends here
         if not self.retain and node._saved:
             node._saved = FREED
         passed_on = set(map(id, cotangents))

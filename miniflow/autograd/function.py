@@ -55,7 +55,7 @@ class Context:
 class _FunctionOp:
     """Takes the place of the op class in a Node: it passes the cotangents to the user's `backward`."""
 
-    broadcasts = False
+    broadcasts = view = False
 
     def __init__(self, function: type[Function], context: Context):
         self.function = function

@@ -161,9 +161,10 @@ def row_major(array: Any) -> Any:
 
 
 def is_whole(array: Any) -> bool:
-    """Whether an array fills memory of its own in row-major order, and may be written to."""
+    """Whether an array fills the memory that it is in, in row-major order, and may be written to."""
     if isinstance(array, np.ndarray):
-        return array.base is None and array.flags.carray
+        base = array.base
+        return array.flags.carray and (base is None or is_host(base) and base.base is None and base.size == array.size)
     return not array.is_global and array.is_whole()
 
 
