@@ -111,7 +111,7 @@ def refusal(error_class: type[Exception], op: str, expected: Any, /, **got: Any)
     """The error for what does not fit: `op: got input (2, 3), weight (4,) and dim=1; expected ...`.
 
     Args:
-        kind: the class of the error.
+        error_class: the class of the error.
         expected: what is, in words, and what to do.
         got: tensors or arrays, of which the shape is named, lists of them, and values.
     """

@@ -131,8 +131,8 @@ def regenerate(x: GlobalArray) -> dict[int, Any]:
     source, op, attrs, writes = x.source
     source.shards  # noqa: B018  (brings it up to date)
     if source.writes[0] != writes:
-        again = run_kernel(op, [source], attrs)
-        x.local_shards, x.source = again.local_shards, (source, op, attrs, source.writes[0])
+        view = run_kernel(op, [source], attrs)
+        x.local_shards, x.source = view.local_shards, (source, op, attrs, source.writes[0])
         x.writes[0] += x.writes is not source.writes  # views of this one are regenerated too
     return x.local_shards
 

@@ -25,8 +25,8 @@ class ProcessGroup:
     Source: `torch.distributed.ProcessGroup`.
     """
 
-    def __init__(self, ranks: tuple[int, ...] | None = None):
-        self._ranks = ranks
+    def __init__(self, given: tuple[int, ...] | None = None):
+        self._ranks = given
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -129,8 +129,8 @@ def run(
         what waits for the end, if `async_op` is true.
     """
     if world.rank() not in ranks:
-        told = f"{call}: rank {world.rank()} is not in the group {list(ranks)} and does nothing"
-        warnings.warn(told, stacklevel=user_level())
+        message = f"{call}: rank {world.rank()} is not in the group {list(ranks)} and does nothing"
+        warnings.warn(message, stacklevel=user_level())
         return None
     for listen in listeners:
         listen(call, ranks)

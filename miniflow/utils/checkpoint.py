@@ -50,12 +50,12 @@ def checkpoint(
     """
     if not is_grad_enabled() or modes.tracer is not None:
         return function(*args, **kwargs)
-    again = _Recomputation(lambda: function(*args, **kwargs), (args, kwargs), preserve_rng_state)
-    outputs, nodes = again.record()
-    again.nodes = [weakref.ref(node) for node in nodes]  # which hold this recomputation in turn
+    recomputation = _Recomputation(lambda: function(*args, **kwargs), (args, kwargs), preserve_rng_state)
+    outputs, nodes = recomputation.record()
+    recomputation.nodes = [weakref.ref(node) for node in nodes]  # which hold this recomputation in turn
     for node in nodes:
         if node._saved:
-            node._saved = again
+            node._saved = recomputation
     return outputs
 
 

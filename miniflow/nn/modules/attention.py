@@ -138,10 +138,10 @@ class MultiheadAttention(Layer):
     def _projected(self, query: Tensor, key: Tensor, value: Tensor, added_dim: int | None) -> list[Tensor]:
         """Queries, keys and values of each head, (N, num_heads, length, head_dim)."""
         order = (0, 2, 1, 3) if self.batch_first else (1, 2, 0, 3)
-        same = query is key is value
+        self_attention = query is key is value
         query, key, value = (x if added_dim is None else unsqueeze(x, added_dim) for x in (query, key, value))
         bias = self.in_proj_bias
-        if same and self.in_proj_weight is not None:
+        if self_attention and self.in_proj_weight is not None:
             x = linear(query, self.in_proj_weight, bias)
             x = reshape(x, (*x.shape[:2], 3, self.num_heads, self.head_dim))
             return list(unbind(permute(x, (2, *[k + (k > 1) for k in order])), 0))

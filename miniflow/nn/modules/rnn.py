@@ -180,12 +180,12 @@ class RNNBase(RecurrentBase):
         return transpose(y, 0, 1) if swapped else y, self._returned(state)
 
     def _packed(self, sequence: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        data, sizes, order, back = sequence
+        data, sizes, order, inverse_order = sequence
         if hx is not None and order is not None:
             hx = self._returned(tuple([index_select(s, 1, order) for s in self._initial_state(hx, data)]))
         y, state = self._layers(data, np.asarray(sizes.numpy()).tolist(), hx)
-        if back is not None:
-            state = tuple([index_select(s, 1, back) for s in state])
+        if inverse_order is not None:
+            state = tuple([index_select(s, 1, inverse_order) for s in state])
         return sequence._replace(data=y), self._returned(state)
 
     def _layers(self, x: Tensor, sizes: list[int], hx: Any, time: int = 0) -> tuple[Tensor, State]:
@@ -200,12 +200,12 @@ class RNNBase(RecurrentBase):
         for k in range(self.num_layers):
             results = []
             for direction in self.directions:
-                end = f"_l{k}{direction}"
-                bias_ih, bias_hh = (getattr(self, f"bias_{n}{end}") if self.bias else None for n in ("ih", "hh"))
+                suffix = f"_l{k}{direction}"
+                bias_ih, bias_hh = (getattr(self, f"bias_{n}{suffix}") if self.bias else None for n in ("ih", "hh"))
                 state = tuple([s[len(last)] for s in initial])
-                parameters = (*(getattr(self, f"weight_{n}{end}") for n in ("ih", "hh")), bias_ih, bias_hh)
+                parameters = (*(getattr(self, f"weight_{n}{suffix}") for n in ("ih", "hh")), bias_ih, bias_hh)
                 if self.proj_size:
-                    weight_hr = getattr(self, f"weight_hr{end}")
+                    weight_hr = getattr(self, f"weight_hr{suffix}")
                     y, state = self._scan(x, state, *parameters, sizes, bool(direction), weight_hr)
                 elif time:
                     y, state = recurrent_layer(self._scan, x, state, *parameters, time, bool(direction))

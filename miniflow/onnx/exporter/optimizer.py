@@ -30,7 +30,7 @@ class OnnxGraph:
         initializers: values by name.
         inputs, outputs: their names stay.
         types: element type and shape of each value that is known; sizes are numbers, names, or None.
-        kept: the names of the outputs.
+        output_names: the names of the outputs.
         producers: the node that computes each value, when a rewrite begins.
         uses: how often each value is read.
         firsts: the first node of each kind that a rewrite has seen.
@@ -91,11 +91,11 @@ class OnnxGraph:
         self.nodes = [node for node in self.nodes if not needed.isdisjoint(node.output)]
         self.initializers = {name: x for name, x in self.initializers.items() if name in needed}
 
-    def model(self, most: float = inf) -> ModelProto:
+    def model(self, largest: float = inf) -> ModelProto:
         """The model; initializers with more elements are inputs: shape inference and the checker copy what they get."""
         arrays = self.initializers.items()
-        weights = [helper.make_tensor_value_info(name, *kind_of(x)) for name, x in arrays if x.size > most]
-        tensors = [numpy_helper.from_array(x, name) for name, x in arrays if x.size <= most]
+        weights = [helper.make_tensor_value_info(name, *kind_of(x)) for name, x in arrays if x.size > largest]
+        tensors = [numpy_helper.from_array(x, name) for name, x in arrays if x.size <= largest]
         graph = helper.make_graph(self.nodes, "graph", [*self.inputs, *weights], self.outputs, tensors)
         ids = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=ids, ir_version=helper.find_min_ir_version_for(ids))
@@ -176,8 +176,8 @@ def computed(nodes: Sequence[NodeProto], arrays: dict[str, np.ndarray], name: st
 
 def merge_duplicates(g: OnnxGraph, node: NodeProto) -> Sequence[str] | None:
     """The results of the first node with the same operator, inputs and attributes."""
-    alone = NodeProto(op_type=node.op_type, input=node.input, attribute=node.attribute)
-    first = g.firsts.setdefault((alone.SerializeToString(), len(node.output)), node)
+    computation = NodeProto(op_type=node.op_type, input=node.input, attribute=node.attribute)
+    first = g.firsts.setdefault((computation.SerializeToString(), len(node.output)), node)
     return None if first is node else first.output
 
 
@@ -188,17 +188,17 @@ def fold_batch_norms(g: OnnxGraph, norm: NodeProto) -> Sequence[str] | None:
         return None
     options = attributes(node)
     bias = node.input[2] if len(node.input) > 2 else norm.input[2]
-    read = [node.input[1], bias, *norm.input[1:5]]
-    arrays = [g.initializers.get(name) for name in read]
-    plain = node.op_type != "ConvTranspose" or options.get("group", 1) == 1
-    if any(x is None for x in arrays) or g.uses[node.input[1]] > 1 or g.uses[bias] > 1 or not plain:
+    input_names = [node.input[1], bias, *norm.input[1:5]]
+    arrays = [g.initializers.get(name) for name in input_names]
+    supported = node.op_type != "ConvTranspose" or options.get("group", 1) == 1
+    if any(x is None for x in arrays) or g.uses[node.input[1]] > 1 or g.uses[bias] > 1 or not supported:
         return None
     weight, shift, scale, offset, mean, variance = [x.astype(np.float64) for x in arrays]
     factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))
     shift = offset - mean * factor + (shift * factor if len(node.input) > 2 else 0)
     channels = 0 if node.op_type == "Conv" or options.get("transB") else 1  # the dim of the weight with the output's
     factor = factor.reshape([-1 if d == channels else 1 for d in range(weight.ndim)])
-    for name, x in ((read[0], weight * factor), (bias, shift)):
+    for name, x in ((input_names[0], weight * factor), (bias, shift)):
         g.initializers[name] = x.astype(arrays[0].dtype)
     node.input[2:] = [bias]
     return node.output

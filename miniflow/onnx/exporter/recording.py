@@ -44,7 +44,7 @@ def record(
         args, kwargs: their tensors are the inputs of the model, the rest is fixed.
         axes: those of one name are of one size.
         prefix: left out at the beginning of names of parameters and scopes.
-        whole: the composite functions that are kept whole.
+        composites: the functions whose calls are recorded as one instruction.
 
     Returns:
         the program: its constants are parameters and buffers too, each with the arrays of all recordings.

@@ -101,11 +101,11 @@ class Node:
 
     def _narrowed(self, results: Sequence[Value | None], inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """Results in the unsigned type that an input has of the same type variable; they are computed in int64."""
-        wide = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and is_unsigned(x.dtype)]
-        if not wide:
+        unsigned = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and is_unsigned(x.dtype)]
+        if not unsigned:
             return results
         variables, outputs = type_variables(self.operator.name, self.opset)
-        dtypes = {variables[min(i, len(variables) - 1)]: inputs[i].dtype for i in wide}
+        dtypes = {variables[min(i, len(variables) - 1)]: inputs[i].dtype for i in unsigned}
         arrays = [x.numpy() if isinstance(x, Tensor) else x for x in results]
         outputs = [*outputs, *outputs[-1:] * len(arrays)]  # the last may stand for any number of them
         return [x.astype(dtypes[v]) if v in dtypes else x for x, v in zip(arrays, outputs, strict=False)]
@@ -137,7 +137,7 @@ class Body:
         """The values of the outputs.
 
         Args:
-            given: the values of the inputs and, in a subgraph, of all that is around it.
+            inputs: the values of the inputs and, in a subgraph, of the graphs around it.
             device: of tensors that are made.
         """
         values = {**inputs, **self.constants}
@@ -147,9 +147,9 @@ class Body:
                 values.pop(name, None)
         return [values.get(name) for name in self.outputs]  # functions need not compute optional ones
 
-    def function(self, around: Mapping[str, Value], device: Any) -> Callable[..., list[Value]]:
+    def function(self, outer_values: Mapping[str, Value], device: Any) -> Callable[..., list[Value]]:
         """The graph as a function of its inputs, with the values around it."""
-        return lambda *inputs: self.run({**around, **dict(zip(self.inputs, inputs, strict=True))}, device)
+        return lambda *inputs: self.run({**outer_values, **dict(zip(self.inputs, inputs, strict=True))}, device)
 
 
 def names_read_inside(node: Node) -> set[str]:

@@ -53,9 +53,9 @@ def assigned(g: Writer, x, shape, values, pick, reduction=None) -> str:
     """`x` of this shape with `values` at some elements: `pick` selects from a tensor of all element numbers."""
     zero, one = np.array(0), np.array(1)
     numbers = reshape(g, g("Range", zero, g("Size", x), one), shape)
-    places = g.name(pick(Value(shape, np.int64, None, name=numbers)))
-    flat, at, new = (g("Reshape", y, [-1]) for y in (x, places, g("Expand", values, g("Shape", places))))
-    return reshape(g, g("ScatterElements", flat, at, new, axis=0, reduction=reduction), shape)
+    indices = g.name(pick(Value(shape, np.int64, None, name=numbers)))
+    flat, index, updates = (g("Reshape", y, [-1]) for y in (x, indices, g("Expand", values, g("Shape", indices))))
+    return reshape(g, g("ScatterElements", flat, index, updates, axis=0, reduction=reduction), shape)
 
 
 @handler("index_into_zeros", since=16)
@@ -89,9 +89,9 @@ def view_scatter(g: Writer, x: Value, values: Value, *, steps: tuple) -> str:
 @handler("ordered")
 def ordered(g: Writer, x: Value, dim: int, descending: bool, count, stable: bool) -> tuple[str, str]:
     """TopK, which finds only the largest before opset 11."""
-    turned, largest = not descending and g.opset < 11, descending if g.opset >= 11 else None
-    values, indices = g("TopK", g("Neg", x) if turned else x, k=[count], axis=dim, largest=largest, outputs=2)
-    return g("Neg", values) if turned else values, indices
+    negated, largest = not descending and g.opset < 11, descending if g.opset >= 11 else None
+    values, indices = g("TopK", g("Neg", x) if negated else x, k=[count], axis=dim, largest=largest, outputs=2)
+    return g("Neg", values) if negated else values, indices
 
 
 def padded(g: Writer, x: Value, widths, value=None, mode: str = "constant") -> str:

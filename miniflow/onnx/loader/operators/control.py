@@ -48,8 +48,8 @@ def scan(
         raise OnnxError("got opset 8, in which Scan has batches: convert the model with onnx.version_converter")
     states, scanned = inputs[:-num_scan_inputs], inputs[-num_scan_inputs:]
     zeros = [0] * len(scanned)
-    ways = zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
-    slices = [slices_of(*way) for way in ways]
+    options = zip(scanned, scan_input_axes or zeros, scan_input_directions or zeros, strict=False)
+    slices = [slices_of(*option) for option in options]
     outputs = []
     for step_inputs in zip(*slices, strict=True):
         results = body(*states, *step_inputs)

@@ -62,21 +62,21 @@ def recurrent(
     **options: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """All hidden states and the last states; a layer is made of the weights for each call."""
-    cls, order, usual = LAYERS[node.operator.name]
+    cls, order, defaults = LAYERS[node.operator.name]
     ends = DIRECTIONS[direction]
-    usual, relu = usual * len(ends), cls is RNN and activations == ["Relu"] * len(ends)
+    defaults, relu = defaults * len(ends), cls is RNN and activations == ["Relu"] * len(ends)
     names = ("activation_alpha", "activation_beta", "input_forget", "layout")
     refused = {name: options.get(name) for name in names} | {"P": p is not None}
-    refused |= {"activations": not relu and activations and activations[: len(usual)] != usual}
+    refused |= {"activations": not relu and activations and activations[: len(defaults)] != defaults}
     if names := ", ".join(name for name, value in refused.items() if value):
         raise OnnxError(f"got {names}; expected a layer as PyTorch exports it")
     cls = STEPWISE[cls] if clip or not linear_before_reset else cls
     layer = cls.__new__(cls)
     Module.__init__(layer)
     sizes = {"input_size": w.shape[-1], "hidden_size": r.shape[-1], "num_layers": 1, "directions": ends}
-    plain = {"bias": b is not None, "batch_first": False, "dropout": 0.0, "nonlinearity": "relu" if relu else "tanh"}
-    plain |= {"clip": clip, "resets_first": not linear_before_reset, "proj_size": 0, "result_size": r.shape[-1]}
-    vars(layer).update(sizes, **plain)  # nn.Graph undoes setattr
+    settings = {"bias": b is not None, "batch_first": False, "dropout": 0.0, "nonlinearity": "relu" if relu else "tanh"}
+    settings |= {"clip": clip, "resets_first": not linear_before_reset, "proj_size": 0, "result_size": r.shape[-1]}
+    vars(layer).update(sizes, **settings)  # nn.Graph undoes setattr
     for d, end in enumerate(ends):
         biases = (None, None) if b is None else flow.chunk(b[d], 2)
         for key, values in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), (w[d], r[d], *biases), strict=True):
