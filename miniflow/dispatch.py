@@ -317,8 +317,8 @@ def kernel_on(op: type[Op], device: str) -> Callable:
         raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
     if kernel.ufunc is not None:
         return partial(kernel.ufunc, order="C")  # NumPy refuses what `infer` does, and allocates
-    if kernel.eager is not None and getattr(op, "check", None) is None:  # a check looks at the values of each call
-        return kernel.eager(allocating(op, kernel.run))
+    if kernel.allocating is not None and getattr(op, "check", None) is None:  # a check looks at the values of each call
+        return kernel.allocating(allocating(op, kernel.run))
     if not kernel.returns:
         return allocating(op, kernel.run) if device == "cpu" else allocating_on(op, kernel.run)
     if op.view and device == "cpu":

@@ -19,6 +19,7 @@ import numpy as np
 from miniflow.scalar import FLOATS, FORMULAS, HALVES, expression, key_of, statements
 
 CAST = "cast"
+MOST_OPERANDS = 64  # inputs, numbers and outputs: NumPy's limit for ufuncs, which loops on the CPU are
 CASTABLE = FLOATS | {"bool", "uint8", "int8", "int16", "int32", "int64"}
 
 
@@ -159,6 +160,8 @@ class Body:
         kinds = {*self.inputs, *(s.dtype for s in self.steps)}
         if not kinds <= CASTABLE or any(kind not in ("float32", "float64") for _, kind in self.numbers):
             raise ValueError(f"a fused region of unknown dtypes: {sorted(kinds)}")
+        if len(self.inputs) + len(self.numbers) + len(self.outputs) > MOST_OPERANDS:
+            raise ValueError(f"a fused region of more than {MOST_OPERANDS} inputs, numbers and outputs")
         for i, step in self._numbered():
             if len(step.operands) != arity(step.function):
                 raise ValueError(f"a fused region calls {step.function} with {len(step.operands)} operands")
@@ -168,16 +171,23 @@ class Body:
         if not self.outputs or any(name not in known or name[0] != "v" for name in self.outputs):
             raise ValueError(f"a fused region returns {self.outputs}, which it does not compute")
 
-    def lines(self, here: dict[str, str], converted: Callable[[str, str, str], str]) -> list[str]:
-        """The steps as Python statements `v0 = ...`.
+    def lines(self, places: dict[str, str]) -> list[str]:
+        """Python statements that read, compute and write one element: first a line for each input.
 
         Args:
-            here: the names of variables that stand for operands with another name.
-            converted: the text of a value in another dtype, from the value, its dtype and that.
+            places: the text of the element of each input, "x0", and each output, "y0".
         """
+        reads = [f"x{i}_here = {read(places[f'x{i}'], kind)}" for i, kind in enumerate(self.inputs)]
+        writes = []
+        for k, (value, kind) in enumerate(zip(self.outputs, self.output_dtypes, strict=True)):
+            writes.append(f"{places[f'y{k}']} = {f'narrow_{kind}({value})' if kind in HALVES else value}")
+        return [*reads, *self.computing(), *writes]
+
+    def computing(self) -> list[str]:
+        """The steps as Python statements `v0 = ...`, of inputs that are named `x0_here`."""
         lines = []
         for i, step in self._numbered():
-            operands = [here.get(name, name) for name in step.operands]
+            operands = [f"{name}_here" if name[0] == "x" else name for name in step.operands]
             if step.function == CAST:
                 lines.append(f"v{i} = {converted(operands[0], self.dtype_of(step.operands[0]), step.dtype)}")
                 continue
@@ -216,6 +226,21 @@ class Body:
         return repr(value) if not math.isfinite(value) or kind == "float64" else str(np.float32(value))
 
 
+def read(element: str, kind: str) -> str:
+    """The text of an element as it is computed with."""
+    return f"widen_{kind}({element})" if kind in HALVES else f"({element} != 0)" if kind == "bool" else element
+
+
+def converted(value: str, source: str, target: str) -> str:
+    """The text of a value in another dtype. Half precision is held in float32."""
+    if target in HALVES:
+        exact = source in (target, "bool")
+        return f"np.float32({value})" if exact else f"round_{target}(np.float32({value}))"
+    if target == "bool":
+        return f"({value} != 0)"
+    return f"np.{target}({value})"
+
+
 class Bodies:
     """The bodies of one operator, by the dtypes of its operands and the arguments that are not numbers.
 
@@ -229,39 +254,41 @@ class Bodies:
         self.is_array = is_array
         self.known: dict[tuple, Body] = {}
 
-    def of(self, dtype: np.dtype, operands: tuple, attrs: dict[str, Any]) -> tuple[Body, Sequence, Sequence[float]]:
+    def of(self, operands: tuple, attrs: dict[str, Any], check: Any = None) -> tuple[Body, Sequence, Sequence[float]]:
         """The body for these arguments, the arrays among them, and the numbers.
 
         Args:
-            dtype: of the result.
             operands: arrays, numbers, or None for absent ones.
             attrs: the attributes, by name.
+            check: called with them before a body is made; it refuses dtypes.
         """
         if not attrs:
-            body = self.known.get((dtype, *[getattr(x, "dtype", None) for x in operands]))
+            body = self.known.get(tuple([getattr(x, "dtype", None) for x in operands]))
             if body is not None and len(body.inputs) == len(operands):
                 return body, operands, ()
-        arrays, numbers, key = [], [], [dtype]
+        arrays, numbers, key = [], [], []
         for x in (*operands, *attrs.values()):
             if self.is_array(x):
                 arrays.append(x)
                 key.append(x.dtype)
-            elif x is None or isinstance(x, str | bool) and len(key) > len(operands):
+            elif x is None or isinstance(x, str | bool) and len(key) >= len(operands):
                 key.append(x)
             else:
                 numbers.append(x)
                 key.append(float)
         body = self.known.get(tuple(key))
         if body is None:
-            body = self.known[tuple(key)] = self.make(dtype, key[1:], attrs)
+            if check is not None:
+                check(*operands, **attrs)
+            body = self.known[tuple(key)] = self.make(key, attrs)
         return body, arrays, numbers
 
-    def make(self, dtype: np.dtype, key: list, attrs: dict[str, Any]) -> Body:
+    def make(self, key: list, attrs: dict[str, Any]) -> Body:
         """The body for operands of these kinds: dtypes of arrays, `float` for numbers, fixed values."""
         names = [*self.formula.operands[: len(key) - len(attrs)], *attrs]
         kinds = [kind.name for name, kind in zip(names, key, strict=True)
                  if isinstance(kind, np.dtype) and name not in self.formula.bools]  # fmt: skip
-        main = computed(kinds[0] if kinds else dtype.name)
+        main = computed(kinds[0])
         operands, inputs, numbers = [], [], []
         for kind in key:
             if isinstance(kind, np.dtype):
@@ -273,4 +300,6 @@ class Bodies:
         fixed = {
             n: kind for n, kind in zip(names, key, strict=True) if kind is not float and not isinstance(kind, np.dtype)
         }
-        return Body(inputs, numbers, [Step(key_of(self.formula.name, fixed), tuple(operands), dtype.name)], ["v0"])
+        function = key_of(self.formula.name, fixed)
+        dtype = "bool" if expression(function).predicate else kinds[0]
+        return Body(inputs, numbers, [Step(function, tuple(operands), dtype)], ["v0"])

@@ -31,8 +31,8 @@ class Kernel:
         bind: `bind(out, *inputs, **attrs)` gives a function without arguments that does what `run` does, for arrays
             that stay where they are; None if that would not be faster.
         ufunc: the NumPy ufunc that is all of the kernel: the fast path of dispatch, which lets it allocate the output.
-        eager: of what dispatch calls, `compute(*inputs, **attrs)`, which infers, allocates and runs, `eager(compute)`
-            makes a faster function.
+        allocating: dispatch calls `compute(*inputs, **attrs)`, which infers, allocates and runs; `allocating(compute)`
+            gives a function that does so faster.
         returns: `run` is called without `out`: it returns views, or arrays whose shape depends on values, or it is an
             update that changes its operands.
     """
@@ -41,7 +41,7 @@ class Kernel:
     in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = ()
     bind: Callable[..., Callable[[], None]] | None = None
     ufunc: np.ufunc | None = None
-    eager: Callable[[Callable], Callable] | None = None
+    allocating: Callable[[Callable], Callable] | None = None
     returns: bool = False
 
 
@@ -55,7 +55,6 @@ def kernel(
     half: str = "upcast",
     in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = (),
     bind: Callable[..., Callable[[], None]] | None = None,
-    eager: Callable[[Callable], Callable] | None = None,
     returns: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Decorate the kernel of the op whose name it bears in snake case: `max_pool2d` computes `MaxPool2d`.
@@ -67,12 +66,12 @@ def kernel(
         device: "cpu" or "cuda".
         half: "upcast": float16 and bfloat16 inputs arrive as float32, and outputs of these dtypes are float32 arrays
             that are rounded once afterwards; "native": the kernel handles half precision itself.
-        in_place, bind, eager, returns: see `Kernel`.
+        in_place, bind, returns: see `Kernel`.
     """
 
     def decorate(function: Callable) -> Callable:
         run = function if half == "native" or returns else upcast_to_float32(function)
-        KERNELS[device][camel_case(function.__name__)] = Kernel(run, in_place, bind, eager=eager, returns=returns)
+        KERNELS[device][camel_case(function.__name__)] = Kernel(run, in_place, bind, returns=returns)
         return function
 
     return decorate

@@ -57,13 +57,3 @@ def versions() -> str:
     found = [path for pattern in DEPENDENCIES for path in sorted(folder.glob(pattern))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
     return f"{digest} {numba.__version__} {sys.version_info[:2]}"
-
-
-def converted(value: str, source: str, target: str) -> str:
-    """The text of a value in another dtype. Half precision is held in float32."""
-    if target in ("float16", "bfloat16"):
-        exact = source in (target, "bool")
-        return f"np.float32({value})" if exact else f"round_{target}(np.float32({value}))"
-    if target == "bool":
-        return f"({value} != 0)"
-    return f"np.{target}({value})"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite import binding as llvm
-from numba.core import caching, dispatcher
+from numba.core import caching, ccallback, dispatcher
 from numba.core.runtime import _nrt_python
 
 from miniflow.hostcuda.errors import CacheWarning
@@ -171,4 +171,4 @@ def cache_of(function: Any) -> Any:
         return caching.NullCache()
 
 
-dispatcher.FunctionCache = cache_of
+ccallback.FunctionCache = dispatcher.FunctionCache = cache_of

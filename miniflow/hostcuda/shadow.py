@@ -33,7 +33,7 @@ from numba import carray, cfunc, from_dtype, njit, types
 from numba.core import ccallback
 from numba.extending import intrinsic
 
-from miniflow.hostcuda.cache import cache_of
+import miniflow.hostcuda.cache  # noqa: F401  (says where numba keeps machine code)
 
 READ, WRITE, UPDATE, ATOMIC, EXCHANGE, COMPARE = map(np.int64, range(6))
 """What an access does; UPDATE reads and writes, EXCHANGE is an atomic that does not depend on the old value, COMPARE
@@ -128,7 +128,6 @@ def words_at(address, count):
 
 # symbols of LLVM
 
-ccallback.FunctionCache = cache_of
 KEPT: list[ccallback.CFunc] = []
 
 

@@ -1,5 +1,6 @@
 """Compiled loops of fused regions: against NumPy on all shapes, layouts and dtypes, and how they are kept."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,7 +16,6 @@ from programs import ProgramBuilder
 
 from miniflow.backends.body import Body, Step, arity
 from miniflow.backends.cpu import pointwise as cpu
-from miniflow.backends.cpu.rows import walk
 from miniflow.backends.cuda import pointwise as cuda
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch import kernel_on
@@ -258,20 +258,30 @@ def test_large_arrays_are_shared_among_threads(monkeypatch):
     body = Body(ODD.inputs, ODD.numbers, ODD.steps, ODD.outputs)
     check(body, numbers(300, 301), numbers(300, 301), numbers(300, 301), atol=1e-6)
     check(body, numbers(300, 301), numbers(301), numbers(300, 1), atol=1e-6)
-    assert parts[-2:] == [300 * 301, 300]
+    assert parts[-2:] == [301, 301]
 
 
 def test_outputs_may_replace_the_inputs_that_they_are_computed_from():
     body = Body([F] * 3, [], [Step("add", ("x0", "x1"), F), Step("mul", ("x0", "x2"), F)], ["v0", "v1"])
     assert [into.in_place(k, body=body) for k in (0, 1)] == [{0, 1}, {0, 2}]
-    for shape in [(1001,), (40, 41)]:
+    for shape, run in itertools.product([(1001,), (40, 41)], [into.run, lambda *args, **kw: into.bind(*args, **kw)()]):
         for first, second in [(0, 2), (1, 0), (1, 2)]:
             arrays = [numbers(*shape, seed=i) for i in range(3)]
             want = evaluated(*arrays, body=body)
             outs = arrays[first], arrays[second]
-            into.run(outs, *arrays, body=body)
+            run(outs, *arrays, body=body)
             for got, expected in zip(outs, want, strict=True):
                 np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("shape", [(40, 1), (41,), (1, 1)])
+def test_an_output_may_replace_an_input_beside_which_others_are_broadcast(shape):
+    body = Body([F] * 2, [], [Step("add", ("x0", "x1"), F), Step("sub", ("v0", "x0"), F)], ["v0", "v1"])
+    x, y, rest = numbers(40, 41), numbers(*shape, seed=1), np.full((40, 41), np.nan, F)
+    want = evaluated(x, y, body=body)
+    into.bind((x, rest), x, y, body=body)()
+    for got, expected in zip((x, rest), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_a_bound_call_runs_on_the_same_arrays_again():
@@ -406,6 +416,7 @@ def test_a_body_goes_through_json():
         ({"outputs": []}, "does not compute"),
         ({"numbers": [["nonsense", F]]}, "hex"),
         ({"steps": 3}, "describes no fused region"),
+        ({"outputs": ["v0"] * 64}, "more than 64"),
     ],
 )
 def test_corrupt_bodies_are_refused(change, words):
@@ -418,13 +429,14 @@ def test_numbers_and_shapes_are_not_in_the_text():
     def body(value):
         return Body([F], [(value, F)], [Step("mul", ("x0", "n0"), F)], ["v0"])
 
-    assert cpu.kernel_of(body(2.0), "v") is cpu.kernel_of(body(3.0), "v")
+    assert cpu.ufunc_of(body(2.0), ("v",)) is cpu.ufunc_of(body(3.0), ("v",))
     np.testing.assert_array_equal(fused(numbers(4, 5), body=body(3.0))[0], 3 * numbers(4, 5))
 
 
 def test_the_generated_text_can_be_read():
-    text = cpu.source_of(ODD, "vvs")
-    assert "x2_here = load(x2_row, 0" in text and "x0_here = load(x0_row, j" in text
+    text = cpu.source_of(ODD, ("v", "y0", "s"))
+    assert "x0_here = x0[i * x0_step]" in text and "x1_here = y0[i * y0_step]" in text
+    assert "x2_first = x2[0]" in text and "x2_here = x2_first" in text
     assert (
         "v1 = v0 + x2_here" in text
         and "v2 = np.float32(0.5) * v1 * (np.float32(1.0) + erf(" in text
@@ -432,12 +444,18 @@ def test_the_generated_text_can_be_read():
     )
 
 
-def test_how_arrays_are_walked_through():
-    out = np.empty((3, 5, 4, 6), F)
-    way = walk(out.shape, [out, np.empty((5, 1, 1), F), np.empty((3, 1, 1, 1), F)])
-    assert way.sizes == (1, 3, 5, 24) and way.forms == "vss" and way.rows == 15
-    assert way.steps == ((0, 480, 96), (0, 0, 4), (0, 4, 0))
-    assert walk((4, 6), [np.empty((4, 6), F), np.empty((6, 4), F).T]) is None
+def test_how_inputs_are_read():
+    out = np.empty((3, 4), F)
+    inputs = [
+        out,
+        out[:, :1],
+        np.empty(4, F),
+        np.empty((1, 1), F),
+        np.empty((), F),
+        np.broadcast_to(np.empty(1, F), (3, 4)),
+    ]
+    assert cpu.forms_of(out, inputs) == ("v", "v", "v", "s", "s", "s")
+    assert cpu.forms_of(np.empty((1, 1), F), [np.empty((1, 1), F), np.empty((), F)]) == ("v", "v")
 
 
 def test_infer_knows_shapes_and_dtypes():
@@ -451,7 +469,7 @@ import numpy as np
 from numba.core import event
 import miniflow.ops.elementwise
 from miniflow.backends.body import Body, Step
-from miniflow.backends.cpu.pointwise import launcher
+from miniflow.backends.cpu.pointwise import loops
 
 class Count(event.Listener):
     started = 0
@@ -463,7 +481,7 @@ body = Body(["float32"], [(2.0, "float32")], steps, ["v1"])
 x = np.linspace(-1, 1, 7).astype("float32")
 with event.install_listener("numba:compile", Count()):
     y = np.empty_like(x)
-    launcher(body).run((y,), (x,))
+    loops(body).run((y,), (x,), [2.0])
 print(y.tolist())
 print("compiled", Count.started)
 """

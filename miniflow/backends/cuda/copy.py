@@ -21,7 +21,7 @@ class Conversion(Body):
         steps = [Step(expression, (), "")]
         super().__init__([] if is_number else [""], [(0.0, "int64")] if is_number else [], steps, ["v0"])
 
-    def lines(self, here: dict[str, str], converted: Any) -> list[str]:
+    def computing(self) -> list[str]:
         """The step as a statement."""
         return [f"v0 = {self.steps[0].function}"]
 

@@ -30,7 +30,7 @@ from miniflow.backends.cuda.launch import GRID_LIMIT, each, launch
 from miniflow.backends.cuda.rows import THREADS, power_of_two
 from miniflow.backends.geometry import merged
 from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
-from miniflow.backends.source import converted, module_of
+from miniflow.backends.source import module_of
 from miniflow.dtype import HALF
 from miniflow.scalar import HALVES
 
@@ -93,7 +93,7 @@ def kernel_for(name: str) -> Kernel:
     bodies = Bodies(name, lambda x: type(x) is DeviceArray)
 
     def compute(out: DeviceArray, *operands: Any, **attrs: Any) -> None:
-        body, arrays, numbers = bodies.of(out.dtype, operands, attrs)
+        body, arrays, numbers = bodies.of(operands, attrs)
         run(body, (out,), arrays, numbers)
 
     compute.__name__ = name
@@ -171,20 +171,10 @@ def source_of(body: Body, forms: str, name: str) -> str:
 
 def element(body: Body, forms: str, index: str, indent: str) -> list[str]:
     """The statements that read, compute and write one element: first a line for each input."""
-    lines = []
-    for i, kind in enumerate(body.inputs):
-        place = index.format(array=f"x{i}") if not forms or forms[i] == "v" else "0"
-        lines.append(f"x{i}_here = {read(f'x{i}[{place}]', kind)}")
-    lines += body.lines({f"x{i}": f"x{i}_here" for i in range(len(body.inputs))}, converted)
-    for k, (value, kind) in enumerate(zip(body.outputs, body.output_dtypes, strict=True)):
-        written = f"narrow_{kind}({value})" if kind in HALVES else value
-        lines.append(f"y{k}[{index.format(array=f'y{k}')}] = {written}")
-    return [indent + line for line in lines]
-
-
-def read(element: str, kind: str) -> str:
-    """The text of an element as it is computed with."""
-    return f"widen_{kind}({element})" if kind in HALVES else f"({element} != 0)" if kind == "bool" else element
+    arrays = [*[f"x{i}" for i in range(len(body.inputs))], *[f"y{k}" for k in range(len(body.outputs))]]
+    lone = {f"x{i}" for i, form in enumerate(forms) if form == "s"}
+    places = {a: f"{a}[{'0' if a in lone else index.format(array=a)}]" for a in arrays}
+    return [indent + line for line in body.lines(places)]
 
 
 def imports(text: str) -> str:

@@ -22,10 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from miniflow.backends.body import MOST_OPERANDS
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import MOST_ARRAYS, MOST_STEPS, Contraction, peak_bytes
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
 from miniflow.graph.readers import Readers
+from miniflow.scalar import is_number
 
 WINDOWS = (64, 16, 4)  # how many instructions apart members may be; the next if the last one costs memory
 SMALLEST = {"cpu": 1024, "cuda": 0}  # elements: less work is not worth the compilation
@@ -118,8 +120,10 @@ def join(contraction: Contraction, kinds: list[Hashable], a: int, b: int, window
         return
     members = [contraction.program.instructions[i] for i in (*first, *second)]
     arrays = {x for m in members for x in (*m.inputs, *m.outputs) if isinstance(x, Slot)}
-    if len(arrays) <= MOST_ARRAYS + len(members) and sum(map(steps_of, members)) <= MOST_STEPS:
-        contraction.merge(a, b)
+    numbers = sum(map(numbers_of, members))
+    if len(arrays) <= min(MOST_ARRAYS + len(members), MOST_OPERANDS - numbers):
+        if sum(map(steps_of, members)) <= MOST_STEPS:
+            contraction.merge(a, b)
 
 
 def kind_of(instruction: Instruction) -> Hashable | None:
@@ -135,6 +139,13 @@ def kind_of(instruction: Instruction) -> Hashable | None:
 def steps_of(instruction: Instruction) -> int:
     """About how many steps an instruction becomes."""
     return len(instruction.attrs["body"].steps) if "body" in instruction.attrs else 1
+
+
+def numbers_of(instruction: Instruction) -> int:
+    """How many numbers an instruction computes with."""
+    if "body" in instruction.attrs:
+        return len(instruction.attrs["body"].numbers)
+    return sum(map(is_number, (*instruction.inputs, *instruction.attrs.values())))
 
 
 def pays(members: list[Instruction]) -> bool:
