@@ -1,18 +1,20 @@
 """miniflow: OneFlow's ideas in a codebase that one person can read. `import miniflow as flow`."""
 
-import miniflow.process  # noqa: F401  (sets how threads wait: before NumPy is loaded)
+import miniflow.backends.runtime_defaults  # noqa: F401  (sets how threads wait: before NumPy is loaded)
 
 # isort: split
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from math import e, inf, nan, pi
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
-import miniflow.methods  # noqa: F401  (attaches the operations to Tensor)
 from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.autograd import enable_grad as grad_enable
-from miniflow.deferred import defer
+from miniflow.autograd.methods import attach, to
 from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
     bfloat16,
@@ -33,35 +35,19 @@ from miniflow.dtype import (
     uint8,
 )
 from miniflow.dtype import bool_ as bool
-from miniflow.methods import to
-from miniflow.ops.arrange import (
-    block_diag,
-    broadcast_shapes,
-    broadcast_tensors,
-    cartesian_prod,
-    diag,
-    diag_embed,
-    diagflat,
-    fliplr,
-    flipud,
-    meshgrid,
-    ravel,
-    repeat_interleave,
-    roll,
-    rot90,
-    trace,
-    tril,
-    triu,
-)
-from miniflow.ops.comparison import allclose, equal, isclose
+from miniflow.ops.arithmetic import rsub
 from miniflow.ops.creation import (
+    arange,
     as_tensor,
     empty,
     empty_like,
+    eye,
     from_dlpack,
     from_numpy,
     full,
     full_like,
+    linspace,
+    logspace,
     ones,
     ones_like,
     scalar_tensor,
@@ -69,17 +55,13 @@ from miniflow.ops.creation import (
     zeros,
     zeros_like,
 )
-from miniflow.ops.creation import tensor_of_class as _tensor_of_class
 from miniflow.ops.detection import nms, roi_align
-from miniflow.ops.distance import cdist, cosine_similarity, dist, pairwise_distance, pdist, renorm
+from miniflow.ops.diagonal import tril_indices, triu_indices
+from miniflow.ops.distance import cdist, cosine_similarity, pairwise_distance, pdist
 from miniflow.ops.dropout import dropout
 from miniflow.ops.einsum import einsum, kron, tensordot
-from miniflow.ops.elementwise import float_power, positive, rsub
-from miniflow.ops.extremum import amax, amin, aminmax, argmax, argmin, max, min
-from miniflow.ops.gamma import mvlgamma, polygamma
-from miniflow.ops.gather import gather, index_add, index_select, scatter_add, take_along_dim
+from miniflow.ops.embedding import one_hot
 from miniflow.ops.gather_nd import (
-    as_strided,
     batch_gather,
     broadcast_like,
     gather_nd,
@@ -100,78 +82,39 @@ from miniflow.ops.generator import (
     seed,
     set_rng_state,
 )
-from miniflow.ops.group_norm import rms_norm
-from miniflow.ops.join import (
+from miniflow.ops.joining import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
+    block_diag,
+    cartesian_prod,
     cat,
-    chunk,
     column_stack,
     concat,
     concatenate,
-    dsplit,
     dstack,
-    hsplit,
     hstack,
+    meshgrid,
     row_stack,
     split,
-    split_with_sizes,
     stack,
-    tensor_split,
-    unbind,
-    vsplit,
     vstack,
 )
-from miniflow.ops.linalg import logdet
-from miniflow.ops.matmul import addbmm, addmm, addmv, addr, baddbmm, bmm, dot, inner, linear, matmul, mm, mv, outer
-from miniflow.ops.matmul import dot as vdot
-from miniflow.ops.matmul import outer as ger
-from miniflow.ops.matrix_methods import chain_matmul, cross, det, inverse, matrix_exp, matrix_power, pinverse, slogdet
-from miniflow.ops.pad import one_hot, pad, repeat, tile
-from miniflow.ops.permute import flip, moveaxis, movedim, permute, swapaxes, swapdims, t, transpose
-from miniflow.ops.piecewise import clamp_max, clamp_min
+from miniflow.ops.matmul import linear
+from miniflow.ops.matrix_methods import chain_matmul
+from miniflow.ops.method import functions as _functions
+from miniflow.ops.normalization import rms_norm
+from miniflow.ops.padding import pad
 from miniflow.ops.pointwise import OPERATORS
-from miniflow.ops.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from miniflow.ops.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from miniflow.ops.printing import set_printoptions
 from miniflow.ops.promotion import cast, result_type
 from miniflow.ops.random import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
-from miniflow.ops.reduce import all, any, mean, prod, sum
-from miniflow.ops.sampling import bernoulli, multinomial
-from miniflow.ops.scan import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid, trapz
-from miniflow.ops.scatter import (
-    diagonal_scatter,
-    index_copy,
-    index_fill,
-    index_put,
-    index_reduce,
-    masked_scatter,
-    put,
-    scatter,
-    scatter_reduce,
-    select_scatter,
-    slice_scatter,
-    take,
-)
-from miniflow.ops.search import (
-    argwhere,
-    bincount,
-    bucketize,
-    count_nonzero,
-    histc,
-    isin,
-    masked_fill,
-    masked_select,
-    nonzero,
-    searchsorted,
-    unique,
-    unique_consecutive,
-)
-from miniflow.ops.sequence import arange, eye, linspace, logspace, tril_indices, triu_indices
-from miniflow.ops.shape import broadcast_to, clone, expand, flatten, reshape, squeeze, unflatten, unsqueeze, view
-from miniflow.ops.slice import diagonal, narrow, select
-from miniflow.ops.softmax import log_softmax, softmax
-from miniflow.ops.sort import argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk
-from miniflow.ops.statistics import logsumexp, nanmean, nansum, norm, std, std_mean, var, var_mean
+from miniflow.ops.scans import trapezoid, trapz
+from miniflow.ops.shape import broadcast_shapes, broadcast_tensors
+from miniflow.ops.sorting import bucketize, isin, searchsorted
+from miniflow.ops.special_functions import polygamma
+from miniflow.ops.statistics import std_mean, var_mean
 from miniflow.ops.tensor_buffer import (
     gen_tensor_buffer,
     tensor_buffer_to_list_of_tensors,
@@ -180,15 +123,41 @@ from miniflow.ops.tensor_buffer import (
     tensor_list_to_tensor_buffer,
     tensor_to_tensor_buffer,
 )
-from miniflow.ops.tensor_types import TENSOR_TYPES, is_floating_point, is_nonzero, is_tensor, numel
+from miniflow.ops.tensor_types import TENSOR_TYPES, is_floating_point, is_tensor, numel
+from miniflow.ops.tensor_types import tensor_of_class as _tensor_of_class
 from miniflow.parallel import collectives as comm
 from miniflow.parallel import env
 from miniflow.parallel.placement import placement
 from miniflow.parallel.tensors import with_placement
-from miniflow.printing import set_printoptions
-from miniflow.serialization import load, save
+from miniflow.serialization.states import load, save
 from miniflow.tensor import Size, Tensor
 from miniflow.typing import Placeholder
+
+
+def defer(package: ModuleType, places: Mapping[str, str]) -> None:
+    """Give a package attributes that live elsewhere; each is imported when it is first asked for, so that this import
+    stays quick.
+
+    Args:
+        package: the module object.
+        places: attribute -> "module:name", or "module" for the module itself.
+
+    Source: PEP 562, "Module __getattr__ and __dir__".
+    """
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}", name=name, obj=package)
+        module, _, attribute = places[name].partition(":")
+        value = import_module(module)
+        if attribute:
+            value = getattr(value, attribute)
+        setattr(package, name, value)
+        return value
+
+    package.__getattr__ = find
+    package.__dir__ = lambda: sorted({*vars(package), *places})
+
 
 JOBS = [
     "FunctionConfig", "clear_default_session", "constant_initializer", "get_all_variables", "get_variable",
@@ -199,6 +168,7 @@ layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "par
 defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
 defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
 defer(autograd, {"functional": "miniflow.func.functional"})
+defer(cuda, {name: f"miniflow.backends.cuda.streams:{name}" for name in ("Event", "Stream", "stream")})
 defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
 defer(utils, {"global_view": "miniflow.utils.global_view"})
 defer(
@@ -219,7 +189,8 @@ defer(
 )
 
 __version__ = "0.1.0"
-globals().update(OPERATORS)  # the pointwise operators, under all of their names
+attach()
+globals().update(_functions() | OPERATORS)  # what `@method` and `@pointwise` have registered
 globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
 globals().update(TENSOR_TYPES)
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"

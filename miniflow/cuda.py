@@ -10,11 +10,9 @@ MINIFLOW_DEVICE_MEMORY how many bytes each may use.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from miniflow import hostcuda
-from miniflow.deferred import defer
 from miniflow.device import device as as_device
 from miniflow.device import is_emulated
 from miniflow.errors import DeviceError
@@ -212,7 +210,3 @@ def default_stream(device: Any = None) -> Stream:
     from miniflow.backends.cuda import streams
 
     return streams.default(_index(device))
-
-
-STREAMS = "miniflow.backends.cuda.streams"  # is loaded with the backend, when it is first asked for
-defer(sys.modules[__name__], {name: f"{STREAMS}:{name}" for name in ("Event", "Stream", "stream")})

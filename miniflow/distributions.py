@@ -12,18 +12,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError
-from miniflow.ops.arrange import broadcast_shapes, broadcast_tensors
+from miniflow.ops.activation import sigmoid
+from miniflow.ops.arithmetic import clamp
 from miniflow.ops.creation import as_tensor
-from miniflow.ops.elementwise import erf, erfinv, log, sigmoid
-from miniflow.ops.loss import binary_cross_entropy_with_logits
-from miniflow.ops.piecewise import clamp, where
+from miniflow.ops.exponential import log
+from miniflow.ops.indexing import where
+from miniflow.ops.losses import binary_cross_entropy_with_logits
 from miniflow.ops.promotion import result_type
-from miniflow.ops.random import rand, randn
-from miniflow.ops.sampling import bernoulli, multinomial
+from miniflow.ops.random import bernoulli, multinomial, rand, randn
+from miniflow.ops.shape import broadcast_shapes, broadcast_tensors
 from miniflow.ops.softmax import log_softmax, softmax
-from miniflow.tape import no_grad
+from miniflow.ops.special_functions import erf, erfinv
 from miniflow.tensor import Size, Tensor
 
 HALF_LOG_OF_2_PI = 0.5 * math.log(2 * math.pi)

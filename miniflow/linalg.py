@@ -1,28 +1,21 @@
 """Linear algebra under PyTorch's names: `flow.linalg.solve(A, B)`."""
 
-from miniflow.ops.linalg import (
-    cholesky,
+from miniflow.ops.diagonal import diagonal as _diagonal
+from miniflow.ops.factorization import cholesky, det, eigh, eigvalsh, inv, pinv, qr, slogdet, solve, svd, svdvals
+from miniflow.ops.matmul import matmul
+from miniflow.ops.matrix_functions import (
+    cond,
     cross,
-    det,
-    eigh,
-    eigvalsh,
-    inv,
     lstsq,
     matrix_exp,
+    matrix_norm,
     matrix_power,
     matrix_rank,
     multi_dot,
-    pinv,
-    qr,
-    slogdet,
-    solve,
+    norm,
     solve_triangular,
-    svd,
-    svdvals,
+    vector_norm,
 )
-from miniflow.ops.matmul import matmul
-from miniflow.ops.matrix_norm import cond, matrix_norm, norm, vector_norm
-from miniflow.ops.slice import diagonal as _diagonal
 from miniflow.tensor import Tensor
 
 __all__ = [

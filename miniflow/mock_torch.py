@@ -243,7 +243,7 @@ MODULES = {  # the module of miniflow that stands for one of torch, where the na
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",
     "torch.utils.checkpoint": "miniflow.utils.checkpoint",
-    "safetensors.torch": "miniflow.serialization",
+    "safetensors.torch": "miniflow.serialization.states",
 }
 
 

@@ -5,45 +5,47 @@ Left out are those whose formulas are not there: the incomplete gamma functions,
 
 import math
 
-from miniflow.operands import takes_tensors
-from miniflow.ops.gamma import mvlgamma, polygamma
-from miniflow.ops.pointwise import OPERATORS
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.ops.activation import logit, sigmoid
+from miniflow.ops.arithmetic import round
+from miniflow.ops.exponential import exp2, expm1, log1p, xlogy
+from miniflow.ops.indexing import where
+from miniflow.ops.reduction import logsumexp
 from miniflow.ops.softmax import log_softmax, softmax
-from miniflow.ops.statistics import logsumexp
+from miniflow.ops.special_functions import digamma, erf, erfc, erfinv, lgamma, mvlgamma, polygamma, sinc, zeta
 from miniflow.tensor import Tensor
 
-_SAME = "digamma erf erfc erfinv exp2 expm1 log1p logit round sinc xlogy zeta".split()
 __all__ = [
-    *_SAME, "entr", "expit", "gammaln", "log_softmax", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi",
+    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "logit", "round", "sinc",
+    "xlogy", "zeta", "log_softmax", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi",
     "softmax", "xlog1py",
 ]  # fmt: skip
-globals().update({name: OPERATORS[name] for name in _SAME})
-expit, gammaln, psi, multigammaln = OPERATORS["sigmoid"], OPERATORS["lgamma"], OPERATORS["digamma"], mvlgamma
+expit, gammaln, psi, multigammaln = sigmoid, lgamma, digamma, mvlgamma
 
 
 def entr(input: Tensor) -> Tensor:
     """-x log x, 0 at 0, and -inf below. `torch.special.entr`."""
-    where, zero = OPERATORS["where"], input == 0
+    zero = input == 0
     large = input == math.inf  # where the slope is -inf, too
     some = where(zero | large, 1.0, input)
     slope = where(zero, input + 0.0, 0.0).sqrt()  # 0, and its slope at 0 is infinite, as that of -x log x
-    finite = where(zero, slope, where(input < 0, -math.inf, -OPERATORS["xlogy"](some, some)))
+    finite = where(zero, slope, where(input < 0, -math.inf, -xlogy(some, some)))
     return where(large, where(large, input, 1.0) * -math.inf, finite)
 
 
 @takes_tensors
 def xlog1py(input: Tensor, other: Tensor) -> Tensor:
     """x log(1 + y), 0 where x is 0 and y is a number. `torch.special.xlog1py`."""
-    logarithm = OPERATORS["log1p"](other)
+    logarithm = log1p(other)
     undefined = (input == 0) & ~logarithm.isfinite() & ~other.isnan()
-    return OPERATORS["where"](undefined, 0.0, input * OPERATORS["where"](undefined, 0.0, logarithm))
+    return where(undefined, 0.0, input * where(undefined, 0.0, logarithm))
 
 
 def ndtr(input: Tensor) -> Tensor:
     """The distribution function of the standard normal: erfc(-x / sqrt(2)) / 2. `torch.special.ndtr`."""
-    return OPERATORS["erfc"](input * -math.sqrt(0.5)) / 2
+    return erfc(input * -math.sqrt(0.5)) / 2
 
 
 def ndtri(input: Tensor) -> Tensor:
     """The inverse of `ndtr`. `torch.special.ndtri`."""
-    return OPERATORS["erfinv"](2 * input - 1) * math.sqrt(2)
+    return erfinv(2 * input - 1) * math.sqrt(2)

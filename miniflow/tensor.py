@@ -17,7 +17,9 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.buffer import BufferArray
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.device import CPU, device, of_array
+from miniflow.dispatch.tape import Leaf, Node, Version, hooks_changed, modes
 from miniflow.dtype import dtype
 from miniflow.errors import (
     ArgumentTypeError,
@@ -28,8 +30,6 @@ from miniflow.errors import (
     PlacementError,
     ShapeError,
 )
-from miniflow.process import user_level
-from miniflow.tape import Leaf, Node, Version, hooks_changed, modes
 
 
 class Size(tuple):

@@ -1,7 +1,7 @@
 """Op classes under their names: `from op_classes import Add, GeluGrad`."""
 
 import miniflow  # noqa: F401  (defines them)
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 
 
 def __getattr__(name: str) -> type[Op]:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from miniflow.atomic import replacing
+from miniflow.serialization.atomic import replacing
 
 
 def test_success_replaces_and_leaves_nothing_else(tmp_path):

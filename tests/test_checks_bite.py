@@ -18,7 +18,7 @@ from checks import check_op
 from graph import programs, test_expressions, test_pass_accumulation
 from graph import test_samples as graph_samples
 from op_classes import Add, Div, Mul, Tanh, Where
-from ops import test_attention, test_pool
+from ops import test_attention, test_pooling
 from ops import test_samples as op_samples
 from optim import test_lbfgs, test_optimizer, test_rules
 from samples import ROWS
@@ -26,16 +26,16 @@ from samples import ROWS
 import miniflow as flow
 from miniflow import optim
 from miniflow.backends.registry import KERNELS, Kernel, kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import AutogradError, GradientCheckError
 from miniflow.graph.codegen import expressions
 from miniflow.graph.passes import accumulation, algebraic, cse
 from miniflow.nn.functional import conv2d, layer_norm
 from miniflow.ops import attention, inplace
-from miniflow.ops.conv import Conv2d
+from miniflow.ops.convolution import Conv2d
 from miniflow.ops.matmul import Linear, Matmul
-from miniflow.ops.norm import LayerNorm
-from miniflow.ops.reduce import Sum
+from miniflow.ops.normalization import LayerNorm
+from miniflow.ops.reduction import Sum
 from miniflow.ops.softmax import Softmax
 from miniflow.tensor import Tensor
 
@@ -405,7 +405,7 @@ def test_wrong_attention_without_a_mask(monkeypatch, wrong):
 def test_wrong_places_of_maxima_in_volumes(monkeypatch):
     right = Tensor.gather
     monkeypatch.setattr(Tensor, "gather", lambda self, dim, index: right(self, dim, index.flip(1)))
-    fails(test_pool.test_places_of_maxima, 3, [(2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)])
+    fails(test_pooling.test_places_of_maxima, 3, [(2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)])
 
 
 # views and in-place writes

@@ -11,8 +11,8 @@ from numba import njit
 from philox_reference import philox_reference, words_reference
 
 import miniflow as flow
-from miniflow import philox
 from miniflow.backends.cpu import random as kernels
+from miniflow.formulas import philox
 from miniflow.nn.functional import dropout
 
 # counter, key, output: the Random123 distribution's tests/kat_vectors for philox4x32 with 10 rounds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.printing import set_printoptions
+from miniflow.ops.printing import set_printoptions
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -47,3 +49,13 @@ def test_ctrl_c_waits_for_the_other_threads(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, previous)
     assert finished == [2]
+
+
+@pytest.mark.parametrize("setting, policy", [("1", "passive"), ("0", "None")])
+def test_what_an_import_sets_for_the_process_can_be_left_out(setting, policy):
+    code = "import miniflow, os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment["MINIFLOW_RUNTIME_DEFAULTS"] = setting
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == policy
+    count_comparison()

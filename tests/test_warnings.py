@@ -60,7 +60,7 @@ def kernel(out):
         out[cuda.grid(1)] = 3
 """
 SEEN = {  # where it is warned -> (a program, the words); `#` marks the line that the warning shows
-    "ops/loss.py": ("nn.functional.mse_loss(x, flow.ones(2, 3))  #", "UserWarning: mse_loss: got input (3,) and"),
+    "ops/losses.py": ("nn.functional.mse_loss(x, flow.ones(2, 3))  #", "UserWarning: mse_loss: got input (3,) and"),
     "tensor.py": ("np.exp(x.clone().requires_grad_())  #", "that requires grad: no gradient flows through what it"),
     "nn/modules/module.py": (
         "nn.Linear(1, 1).to_consistent(flow.placement.all('cpu'), flow.sbp.broadcast)  #",

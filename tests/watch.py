@@ -11,7 +11,7 @@ from compare import identical
 
 from miniflow.backends.memory import fill, to_host
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op, as_array, find_kernel, is_array, kernel_on
+from miniflow.dispatch.dispatcher import Op, as_array, find_kernel, is_array, kernel_on
 
 
 class _Watched(dict):

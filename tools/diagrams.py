@@ -73,7 +73,7 @@ def call() -> None:
     d = Drawing("A call passes through dispatch, which finds the kernel by the class of the arrays", 760, 300)
     d.box(8, 60, 145, 50, "y = flow.relu(x)", BLUE, code=True)
     d.box(172, 20, 436, 110, color=(GRAY[0], GRAY[1]), dashed=True)
-    d.text(390, 38, "miniflow/dispatch.py", code=True)
+    d.text(390, 38, "miniflow/dispatch/dispatcher.py", code=True)
     d.box(180, 55, 128, 60, "autocast\ncasts the inputs")
     d.box(326, 55, 128, 60, "the kernel\ncomputes", ORANGE)
     d.box(472, 55, 128, 60, "the tape\nrecords a node")
@@ -250,10 +250,10 @@ def layers() -> None:
         ("graph    show    vision", "programs, pictures, models", ORANGE),
         ("nn    optim    data    utils    distributed", "layers, updates, batches, ranks", GREEN),
         ("autograd    amp    parallel", "backward, precision, sharding", ORANGE),
-        ("dispatch    ops", "calls; rules, gradients, signatures", ORANGE),
-        ("tensor    tape", "an array, and what was done to it", BLUE),
+        ("ops", "rules, gradients, signatures", ORANGE),
+        ("tensor    dispatch", "an array; calls, and what they leave on the tape", BLUE),
         ("backends/cpu    backends/cuda    kernels", "what computes", BLUE),
-        ("hostcuda    dtype    device    scalar    sbp    errors", "the ground", GRAY),
+        ("hostcuda    formulas    dtype    device    sbp    errors", "the ground", GRAY),
     ]
     for k, (names, what, color) in enumerate(rows):
         d.box(15, 15 + 38 * k, 460, 30, names, color, code=True)

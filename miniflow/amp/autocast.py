@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.context_decorator import ContextDecorator
-from miniflow.dispatch import Op
+from miniflow.dispatch.context_decorator import ContextDecorator
+from miniflow.dispatch.dispatcher import Op
+from miniflow.dispatch.tape import Leaf, modes
 from miniflow.dtype import HALF, as_dtype, bfloat16, dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.ops.promotion import cast
-from miniflow.tape import Leaf, modes
 from miniflow.tensor import Tensor
 
 FLOAT32 = np.dtype(np.float32)

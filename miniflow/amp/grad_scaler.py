@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, GradScalerError
 from miniflow.ops.loss_scale import any_non_finite, scale_loss, unscale_gradients
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
-from miniflow.dispatch import refuse_shared_elements
+from miniflow.dispatch.call_errors import refuse_operand
+from miniflow.dispatch.dispatcher import refuse_shared_elements
+from miniflow.dispatch.tape import FREED, Leaf, Node, Version, ancestors, modes
 from miniflow.errors import ArgumentError, AutogradError, DeviceError, ShapeError
-from miniflow.operands import refuse_operand
+from miniflow.ops.arithmetic import add
 from miniflow.ops.creation import ones_like, zeros_like
-from miniflow.ops.elementwise import add
-from miniflow.ops.join import stack
+from miniflow.ops.joining import stack
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import clone, sum_to_shape
-from miniflow.tape import FREED, Leaf, Node, Version, ancestors, modes
 from miniflow.tensor import Tensor
 
 Edge = tuple[Node | Leaf, int]

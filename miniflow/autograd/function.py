@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from miniflow.dispatch.tape import Node, enable_grad, is_grad_enabled, no_grad
 from miniflow.errors import AutogradError
 from miniflow.ops.creation import new_zeros
 from miniflow.ops.inplace import refuse_leaf, rewrite_history
-from miniflow.tape import Node, enable_grad, is_grad_enabled, no_grad
 from miniflow.tensor import Tensor
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.scalar import FLOATS, FORMULAS, HALVES, expression, key_of, statements
+from miniflow.formulas.scalar import FLOATS, FORMULAS, HALVES, expression, key_of, statements
 
 CAST = "cast"
 MOST_OPERANDS = 64  # inputs, numbers and outputs: NumPy's limit for ufuncs, which loops on the CPU are

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from miniflow.dtype import HALF
-from miniflow.scalar import FORMULAS
+from miniflow.formulas.scalar import FORMULAS
 
 EVERY = range(1_000)  # for `in_place`: any input
 

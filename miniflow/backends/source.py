@@ -15,7 +15,8 @@ from miniflow.hostcuda.cache import cache_folder, keep
 
 DEPENDENCIES = (  # what generated modules are made by and call: a change of any gives them other names
     "backends/body.py", "backends/cpu/pointwise.py", "backends/cpu/scalars.py",
-    "backends/cuda/pointwise.py", "gamma.py", "hostcuda/transcendental.py", "kernels/*.py", "scalar.py",
+    "backends/cuda/pointwise.py", "formulas/gamma.py", "hostcuda/transcendental.py", "kernels/*.py",
+    "formulas/scalar.py",
 )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from miniflow.atomic import draft_of, remove_drafts, sync, writing
 from miniflow.backends import memory
+from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import ALL, tensor_buffer
 from miniflow.errors import ArgumentError, CheckpointError, FileWriteError, ShapeError
 from miniflow.parallel import check, world
@@ -30,7 +30,7 @@ from miniflow.parallel.arrays import wrote
 from miniflow.parallel.boxing import box, without_partial
 from miniflow.parallel.messages import described
 from miniflow.parallel.partition import Region, intersection, region, within
-from miniflow.tape import no_grad
+from miniflow.serialization.atomic import draft_of, remove_drafts, sync, writing
 from miniflow.tensor import Tensor
 
 INDEX = "index.json"

@@ -12,7 +12,7 @@ from miniflow.ops.creation import tensor, zeros
 from miniflow.parallel import world
 from miniflow.parallel.collectives import all_gather, all_gather_into_tensor, broadcast, check_rank, gather
 from miniflow.parallel.group import ProcessGroup, ranks_of
-from miniflow.serialization import load, save
+from miniflow.serialization.states import load, save
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:

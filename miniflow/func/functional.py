@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from miniflow.autograd.engine import as_tuple
+from miniflow.dispatch.tape import is_grad_enabled, set_grad_enabled
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.func import transforms
 from miniflow.ops.creation import ones_like
-from miniflow.tape import is_grad_enabled, set_grad_enabled
 from miniflow.tensor import Tensor
 
 Tensors = Tensor | tuple[Tensor, ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 from miniflow.errors import ArgumentError
 from miniflow.nn import Module
-from miniflow.ops.join import stack
+from miniflow.ops.joining import stack
 from miniflow.tensor import Tensor
 
 

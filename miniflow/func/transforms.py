@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from miniflow import autograd
+from miniflow.dispatch.tape import Leaf, ancestors, enable_grad, is_grad_enabled
 from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
 from miniflow.graph.nested import CONSTANT, Tree, flatten, names, unflatten
-from miniflow.ops.creation import zeros_like
-from miniflow.ops.sequence import eye
-from miniflow.tape import Leaf, ancestors, enable_grad, is_grad_enabled
+from miniflow.ops.creation import eye, zeros_like
 from miniflow.tensor import Tensor
 
 ArgNums = int | tuple[int, ...]

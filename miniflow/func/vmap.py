@@ -9,8 +9,8 @@ from typing import Any
 from miniflow.errors import ArgumentError, DimError, ShapeError
 from miniflow.graph.nested import CONSTANT, NAMED, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.ops.generator import get_rng_state, set_rng_state
-from miniflow.ops.join import stack
-from miniflow.ops.shape import wrap_dim
+from miniflow.ops.joining import stack
+from miniflow.ops.views import wrap_dim
 from miniflow.tensor import Tensor
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from miniflow.dispatch.tape import modes
 from miniflow.graph import describe
 from miniflow.graph.block import GraphModule, ProxyModule, unwrap
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.state import module_names
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from miniflow.backends.runtime_defaults import user_level
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, GraphError
 from miniflow.graph import describe
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.nested import Tree
-from miniflow.process import user_level
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

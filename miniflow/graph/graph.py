@@ -47,6 +47,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.amp.grad_scaler import GradScaler
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError, GraphTraceError, PickleError
 from miniflow.graph import describe, dynamic, picture, serialize
 from miniflow.graph.attributes import GraphAttributes
@@ -64,7 +65,6 @@ from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import modes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from typing import Any
 
 from miniflow.backends.memory import row_major, to_host
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import as_array, kernel_on, run_kernel
+from miniflow.dispatch.dispatcher import as_array, kernel_on, run_kernel
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
 
 

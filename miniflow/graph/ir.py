@@ -22,10 +22,10 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.geometry import layout_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
+from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
 from miniflow.sbp import show
-from miniflow.tape import modes
 
 INPUT, PARAMETER, BUFFER, OPTIMIZER, CAPTURED = "input", "parameter", "buffer", "optimizer", "captured"
 CONSTANT, VALUE = "constant", "value"

@@ -30,6 +30,7 @@ from typing import Any, get_args
 import numpy as np
 
 from miniflow.device import get_default_device
+from miniflow.dispatch.tape import enable_grad, modes, no_grad
 from miniflow.dtype import as_dtype, dtype, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, GraphError, ShapeError
 from miniflow.graph.config import GraphConfig
@@ -43,7 +44,6 @@ from miniflow.nn.parameter import Parameter
 from miniflow.ops.creation import as_tensor, empty
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import enable_grad, modes, no_grad
 from miniflow.tensor import Tensor
 from miniflow.typing import Numpy, Placeholder
 

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
 from miniflow.graph.held import ABSENT, fields, picture
 from miniflow.graph.ir import CONSTANT, Slot, scalars_in
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from miniflow.backends.memory import to_host
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import (
     ArgumentError,
@@ -23,7 +24,6 @@ from miniflow.graph.passes import run_passes
 from miniflow.graph.replay import Replay
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import arranged, describe
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, state_text
@@ -22,7 +23,6 @@ from miniflow.graph.trace import active, record
 from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import enable_grad, modes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

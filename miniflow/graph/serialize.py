@@ -38,7 +38,7 @@ from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
-from miniflow.serialization import GRAPH
+from miniflow.serialization.states import GRAPH
 from miniflow.tensor import Tensor
 
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives

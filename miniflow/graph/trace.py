@@ -25,7 +25,8 @@ from miniflow.backends.geometry import layout_of
 from miniflow.backends.memory import layout, load_kernels
 from miniflow.backends.registry import kernel_of
 from miniflow.device import place_of
-from miniflow.dispatch import Op, is_array
+from miniflow.dispatch.dispatcher import Op, is_array
+from miniflow.dispatch.tape import Leaf, Node, modes, sequence
 from miniflow.errors import GraphTraceError
 from miniflow.graph.ir import (
     BACKWARD,
@@ -51,7 +52,6 @@ from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.tensors import Boxing
 from miniflow.sbp import NdSbp
-from miniflow.tape import Leaf, Node, modes, sequence
 from miniflow.tensor import Tensor
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep

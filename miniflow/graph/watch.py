@@ -13,13 +13,13 @@ from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from miniflow.device import get_default_device
+from miniflow.dispatch.tape import hook_changes
 from miniflow.dtype import get_default_dtype
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.held import Attributes, Members, attributes, tensors
 from miniflow.graph.overlap import sharing
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import hook_changes
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

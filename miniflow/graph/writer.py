@@ -12,7 +12,7 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of, without_half
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Scalar, Slot, scalars_in
 from miniflow.graph.plan import Plan, has_scalars, writing_kernel

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from miniflow.formulas.philox import random_block
 from miniflow.hostcuda import cuda
-from miniflow.philox import random_block
 
 
 @cuda.jit

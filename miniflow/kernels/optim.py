@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from miniflow.formulas.update_rules import RULES
 from miniflow.hostcuda import cuda
 from miniflow.kernels.together import array_and_block
-from miniflow.update_rules import RULES
 
 
 @cuda.jit(device=True)

@@ -1,4 +1,4 @@
-"""Random numbers by counters: element i of a draw is a function of (seed, offset, i) alone; see `miniflow.philox`.
+"""Random numbers by counters: element i of a draw is a function of (seed, offset, i) alone; see `formulas.philox`.
 
 Thread i of the grid owns block i of Philox, 128 random bits, and writes the elements that they make:
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from miniflow.formulas.philox import below, normal32, normal64, random_block, uniform32, uniform64
 from miniflow.hostcuda import cuda
-from miniflow.philox import below, normal32, normal64, random_block, uniform32, uniform64
 
 
 @cuda.jit

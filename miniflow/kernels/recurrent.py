@@ -1,4 +1,4 @@
-"""One time step of recurrent layers: the cells of `miniflow.recurrent_cells`.
+"""One time step of recurrent layers: the cells of `miniflow.formulas.recurrent_cells`.
 
     thread i  ->  unit j of row k, i = k hidden + j, and column j of each of its gates
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import exp, tanh
 
+from miniflow.formulas.recurrent_cells import cells
 from miniflow.hostcuda import cuda
-from miniflow.recurrent_cells import cells
 
 
 def make_steps(cell: Callable, gradient: Callable) -> tuple[Callable, Callable]:

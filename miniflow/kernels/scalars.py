@@ -1,4 +1,4 @@
-"""Functions of one element for CUDA kernels: those of `miniflow.scalar` that are more than an operator of Python.
+"""Functions of one element for CUDA kernels: those of `formulas.scalar` that are more than an operator of Python.
 
 numba types as C++ does, with wider integers: an operation on small integers is one of int64, cut to the element's width
 when it is stored, so that overflow wraps around; float32 with an int or with a Python float would be one of float64,
@@ -13,7 +13,7 @@ from math import pow as power  # noqa: F401
 
 import numpy as np
 
-from miniflow.gamma import digamma, zeta  # noqa: F401
+from miniflow.formulas.gamma import digamma, zeta  # noqa: F401
 from miniflow.hostcuda import cuda
 
 device = cuda.jit(device=True)

@@ -17,8 +17,8 @@ from miniflow.dtype import dtype, float32, int32, uint8
 from miniflow.errors import ArgumentError, DataError, DTypeError, ShapeError, refusal
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import from_numpy
-from miniflow.ops.interpolate import cubic_kernel, linear_kernel, resampling
 from miniflow.ops.tensor_buffer import buffer_of, elements_of
+from miniflow.ops.vision import cubic_kernel, linear_kernel, resampling
 from miniflow.tensor import Tensor
 
 KERNELS = {"bilinear": (linear_kernel, 1), "bicubic": (cubic_kernel, 2)}

@@ -11,14 +11,14 @@ import math
 
 import numpy as np
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import float64
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops import creation, random
-from miniflow.ops.creation import empty, zeros
-from miniflow.ops.elementwise import erfinv
+from miniflow.ops.creation import empty, eye, zeros
 from miniflow.ops.generator import Generator
-from miniflow.ops.sequence import eye
-from miniflow.tape import no_grad
+from miniflow.ops.method import METHODS
+from miniflow.ops.special_functions import erfinv
 from miniflow.tensor import Tensor
 
 GAINS = {f"conv{kind}{n}d": 1.0 for kind in ("", "_transpose") for n in (1, 2, 3)}
@@ -379,5 +379,5 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     return normal_(tensor, 0.0, std, generator).masked_fill_(mask, 0)
 
 
-for _function in (trunc_normal_, xavier_normal_, xavier_uniform_, kaiming_normal_, kaiming_uniform_):
-    setattr(Tensor, _function.__name__, _function)  # methods too, as OneFlow has them
+_METHODS = (trunc_normal_, xavier_normal_, xavier_uniform_, kaiming_normal_, kaiming_uniform_)  # as OneFlow has them
+METHODS.update({function.__name__: function for function in _METHODS})

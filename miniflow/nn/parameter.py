@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentTypeError
 from miniflow.ops.creation import zeros
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import miniflow
 import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
+from miniflow.formulas.scalar import linear_sets
 from miniflow.ops.pointwise import OPERATORS, Pointwise, default_key
-from miniflow.scalar import linear_sets
 
 HEADER = ("operator", "defined in", "devices", "gradient of", "AMP", "SBP signatures")
 ROOT = Path(miniflow.__file__).parent.parent

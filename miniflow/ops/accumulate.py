@@ -5,8 +5,8 @@ Eager mode adds an array full of zeros, the gradient of a slice or of a lookup, 
 
 from __future__ import annotations
 
-from miniflow.dispatch import Op
-from miniflow.ops.slice import check_in_range
+from miniflow.dispatch.dispatcher import Op
+from miniflow.ops.views import check_in_range
 
 
 class SliceAdd(Op):

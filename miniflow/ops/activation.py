@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import math
 
-from miniflow import scalar
+import numpy as np
+
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
+from miniflow.formulas import scalar
+from miniflow.formulas.scalar import exp, where
+from miniflow.ops.arithmetic import abs
+from miniflow.ops.comparison import maximum, minimum
 from miniflow.ops.creation import empty_like
-from miniflow.ops.elementwise import sigmoid
-from miniflow.ops.join import chunk
-from miniflow.ops.piecewise import abs, maximum, minimum
+from miniflow.ops.joining import chunk
 from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import binary
-from miniflow.ops.shape import wrap_dim
-from miniflow.scalar import exp, where
+from miniflow.ops.views import wrap_dim
 from miniflow.tensor import Tensor
+
+
+@pointwise(accepts="f", integers="float", amp="gray", nn="Sigmoid")
+def sigmoid(x):
+    """1 / (1 + exp(-x)), elementwise. Integers are computed in the default floating dtype.
+
+    >>> import miniflow as flow
+    >>> flow.sigmoid(flow.tensor(0.0)).item()
+    0.5
+
+    Source: `torch.sigmoid`.
+    """
+    return 1 / (1 + scalar.exp(-x))
+
+
+sigmoid.gradient(lambda dy, out: dy * out * (1 - out))
+
+
+@pointwise(cpu=np.tanh, accepts="f", integers="float", amp="gray", nn="Tanh")
+def tanh(x):
+    """The hyperbolic tangent, elementwise. `torch.tanh`."""
+    return scalar.tanh(x)
+
+
+tanh.gradient(lambda dy, out: dy * (1 - out * out))
+
 
 SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 CUBIC = 0.044715

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dtype import bool_
 from miniflow.errors import ArgumentError, ShapeError, refusal
-from miniflow.operands import takes_tensors
 from miniflow.ops.creation import ones, zeros
 from miniflow.ops.dropout import dropout
 from miniflow.tensor import Tensor

@@ -1,13 +1,14 @@
-"""Comparisons, logic and bits, with broadcasting, and whether tensors are close. The results have no gradients."""
+"""Comparisons, logic and bits, with broadcasting; the larger and the smaller of two; and whether tensors are close."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from miniflow import scalar
+from miniflow.formulas import scalar
+from miniflow.formulas.scalar import where as select
 from miniflow.ops.method import method
 from miniflow.ops.pointwise import pointwise
-from miniflow.ops.reduce import all
+from miniflow.ops.reduction import all
 from miniflow.tensor import Tensor
 
 
@@ -172,3 +173,60 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one shape and the same elements. `torch.equal`."""
     return input.shape == other.shape and all(input == other).item()
+
+
+# bounds and choices
+
+
+@pointwise(cpu=np.maximum, amp="clear", in_place=False)
+def maximum(x, y):
+    """The larger of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
+
+    Source: `torch.maximum`.
+    """
+    return select((x > y) | (x != x), x, y)
+
+
+@pointwise(cpu=np.minimum, amp="clear", in_place=False)
+def minimum(x, y):
+    """The smaller of two tensors, elementwise; NaN if either is NaN. Equal ones share the gradient.
+
+    Source: `torch.minimum`.
+    """
+    return select((x < y) | (x != x), x, y)
+
+
+@maximum.gradient("x")
+@minimum.gradient("y")
+def _(dy, x, y):
+    return select(x < y, 0, select(x == y, dy * 0.5, dy))
+
+
+@minimum.gradient("x")
+@maximum.gradient("y")
+def _(dy, x, y):
+    return select(x > y, 0, select(x == y, dy * 0.5, dy))
+
+
+@pointwise(cpu=np.fmax, amp="clear", in_place=False)
+def fmax(x, y):
+    """The larger of two tensors, elementwise; of a number and NaN the number. Of equal ones `input` gets the gradient.
+
+    Source: `torch.fmax`.
+    """
+    return select((x >= y) | (y != y), x, y)
+
+
+@pointwise(cpu=np.fmin, amp="clear", in_place=False)
+def fmin(x, y):
+    """The smaller of two tensors, elementwise; of a number and NaN the number. Of equal ones `input` gets the gradient.
+
+    Source: `torch.fmin`.
+    """
+    return select((x <= y) | (y != y), x, y)
+
+
+fmax.gradient("x")(lambda dy, x, y: select((x >= y) | (y != y), dy, 0))
+fmax.gradient("y")(lambda dy, x, y: select((x >= y) | (y != y), 0, dy))
+fmin.gradient("x")(lambda dy, x, y: select((x <= y) | (y != y), dy, 0))
+fmin.gradient("y")(lambda dy, x, y: select((x <= y) | (y != y), 0, dy))

@@ -1,4 +1,4 @@
-"""Creating tensors: from data, or filled with a value.
+"""Creating tensors: from data, filled with a value, of evenly spaced numbers, and the identity matrix.
 
 They are made on the device given by `device=`, else on the default one (see `set_default_device`), at first the CPU.
 Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
@@ -8,6 +8,7 @@ changed it), NumPy arrays and scalars keep theirs.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -16,6 +17,8 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, chosen
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import (
     BY_NUMPY,
     as_dtype,
@@ -23,19 +26,19 @@ from miniflow.dtype import (
     fitting,
     float64,
     get_default_dtype,
+    int64,
     of_scalar,
     promote_types,
 )
-from miniflow.errors import DTypeError, ShapeError
-from miniflow.operands import takes_tensors
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, to_device
-from miniflow.ops.shape import sizes_of
-from miniflow.tape import modes
-from miniflow.tensor import Size, Tensor
+from miniflow.ops.views import sizes_of
+from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
+
 
 Number = bool | int | float
 NUMBERS = {bool, int, float}
@@ -86,21 +89,6 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     else:
         array = _from_sequence(data, dtype)
     return new_leaf(array, device, requires_grad)
-
-
-def of_data_or_sizes(data: tuple, dtype: dtype, device: Any) -> Tensor:
-    """A tensor of data, or uninitialized, of sizes that are passed."""
-    if len(data) == 1 and not isinstance(data[0], int | Size):
-        return tensor(data[0], dtype, device)
-    return empty(*data or (0,), dtype=dtype, device=device)
-
-
-def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
-    """What `Tensor(...)` makes, in the default dtype: see `of_data_or_sizes`."""
-    return of_data_or_sizes(data, get_default_dtype(), device)
-
-
-tensor_of_class.__name__ = tensor_of_class.__qualname__ = "Tensor"  # in messages
 
 
 def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
@@ -429,60 +417,172 @@ def full_like(input: Tensor, fill_value: Number, **options: Unpack[Options]) -> 
 
 
 @method
-def new_tensor(input: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
-    """`tensor(data)` with the dtype and device of `input` unless others are given.
+def new_tensor(self: Tensor, data: Any, **options: Unpack[Options]) -> Tensor:
+    """`tensor(data)` with the dtype and device of `self` unless others are given.
 
     >>> zeros(2).new_tensor([1, 2])
     tensor([1., 2.], dtype=miniflow.float32)
 
     Source: `torch.Tensor.new_tensor`.
     """
-    return tensor(data, **like_options(input, **options))
+    return tensor(data, **like_options(self, **options))
 
 
 @method
-def new_empty(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`empty(*size)` with the dtype and device of `input` unless others are given.
+def new_empty(self: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`empty(*size)` with the dtype and device of `self` unless others are given.
 
     >>> tensor([1]).new_empty(2).dtype
     miniflow.int64
 
     Source: `torch.Tensor.new_empty`.
     """
-    return empty(*size, **like_options(input, **options))
+    return empty(*size, **like_options(self, **options))
 
 
 @method
-def new_zeros(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`zeros(*size)` with the dtype and device of `input` unless others are given.
+def new_zeros(self: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`zeros(*size)` with the dtype and device of `self` unless others are given.
 
     >>> tensor([1]).new_zeros(2)
     tensor([0, 0], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_zeros`.
     """
-    return zeros(*size, **like_options(input, **options))
+    return zeros(*size, **like_options(self, **options))
 
 
 @method
-def new_ones(input: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
-    """`ones(*size)` with the dtype and device of `input` unless others are given.
+def new_ones(self: Tensor, *size: int | Sequence[int], **options: Unpack[Options]) -> Tensor:
+    """`ones(*size)` with the dtype and device of `self` unless others are given.
 
     >>> tensor([1]).new_ones(2)
     tensor([1, 1], dtype=miniflow.int64)
 
     Source: `torch.Tensor.new_ones`.
     """
-    return ones(*size, **like_options(input, **options))
+    return ones(*size, **like_options(self, **options))
 
 
 @method
-def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> Tensor:
-    """`full(size, fill_value)` with the dtype and device of `input` unless others are given.
+def new_full(self: Tensor, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> Tensor:
+    """`full(size, fill_value)` with the dtype and device of `self` unless others are given.
 
     >>> zeros(1).new_full((2,), 3)
     tensor([3., 3.], dtype=miniflow.float32)
 
     Source: `torch.Tensor.new_full`.
     """
-    return full(size, fill_value, **like_options(input, **options))
+    return full(size, fill_value, **like_options(self, **options))
+
+
+def arange(
+    start: Number, end: Number | None = None, step: Number = 1, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """start, start + step, ... below (for a negative step: above) `end`: ceil((end - start) / step) numbers.
+
+    For integer dtypes `start` and `step` are cut to integers; for int64 they are, and `end` is, before it is counted.
+
+    Args:
+        start: the first number; with one argument it is the end, and counting starts at 0.
+        end: exclusive.
+        step: not zero.
+        dtype: None for int64 if all arguments are integers, else the default floating dtype.
+        device, requires_grad: as for `empty`.
+
+    Raises:
+        ArgumentError: for a step of zero or of the wrong sign.
+
+    >>> arange(3), arange(1, 2, 0.5)
+    (tensor([0, 1, 2], dtype=miniflow.int64), tensor([1.0000, 1.5000], dtype=miniflow.float32))
+
+    Source: `torch.arange`.
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
+    integral = all(isinstance(v, int) for v in (start, end, step))
+    kind = (int64 if integral else get_default_dtype()) if dtype is None else as_dtype(dtype)
+    finite = all(map(math.isfinite, (start, end, step)))
+    if kind is int64 and finite:
+        start, end, step, integral = int(start), int(end), int(step), True
+    if step == 0 or not finite or (end - start) * (1 if step > 0 else -1) < 0:
+        wanted = "finite bounds and a nonzero step that leads from start to end"
+        raise ArgumentError(f"arange: got start={start}, end={end}, step={step}; expected {wanted}")
+    count = -((start - end) // step) if integral else math.ceil((end - start) / step)
+    if kind.category == 1:
+        start, step = int(start), int(step)
+    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
+
+
+def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) -> np.ndarray:
+    """`steps` equally spaced float64 numbers, symmetric in rounding; the ends are exact, but cut for integer dtypes."""
+    if steps < 0:
+        raise ArgumentError(f"{op}: got steps={steps}; expected at least 0")
+    start, end = (float(int(v) if kind.kind in "iu" else v) for v in (start, end))
+    if steps < 2:
+        return np.full(steps, start)
+    step, i = (end - start) / (steps - 1), np.arange(steps)
+    return np.where(i < steps // 2, start + i * step, end - (steps - 1 - i) * step)
+
+
+def linspace(
+    start: Number, end: Number, steps: int, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """y_i = start + i (end - start) / (steps - 1): `steps` numbers from `start` to `end`, both included.
+
+    Args:
+        start, end: the ends.
+        steps: how many numbers.
+        dtype: None for the default floating dtype.
+        device, requires_grad: as for `empty`.
+
+    Raises:
+        ArgumentError: for negative `steps`.
+
+    >>> linspace(0, 1, 3)
+    tensor([0.0000, 0.5000, 1.0000], dtype=miniflow.float32)
+
+    Source: `torch.linspace`.
+    """
+    kind = floating_dtype(dtype)
+    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), device, requires_grad)
+
+
+def logspace(
+    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """y_i = base ** linspace(start, end, steps)_i.
+
+    Raises:
+        ArgumentError: for negative `steps`.
+
+    >>> logspace(0, 2, 3)
+    tensor([  1.,  10., 100.], dtype=miniflow.float32)
+
+    Source: `torch.logspace`.
+    """
+    kind = floating_dtype(dtype)
+    powers = np.power(float(base), _between("logspace", start, end, steps, kind))
+    return new_leaf(powers.astype(kind), device, requires_grad)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """The matrix of shape (n, m) with ones on the diagonal and zeros elsewhere; `m` is `n` unless given.
+
+    Raises:
+        ShapeError: for a negative size.
+
+    >>> eye(2, 3)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]], dtype=miniflow.float32)
+
+    Source: `torch.eye`.
+    """
+    rows, columns = sizes_to_shape("eye", (n, n if m is None else m))
+    return new_leaf(np.eye(rows, columns, dtype=floating_dtype(dtype)), device, requires_grad)

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from miniflow.backends.memory import peek
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
-from miniflow.operands import takes_tensors
-from miniflow.ops import extremum
-from miniflow.ops.amp_identity import in_float32
+from miniflow.ops import reduction
 from miniflow.ops.creation import full_like
-from miniflow.ops.join import stack
-from miniflow.ops.loss import check_reduction, reduced
-from miniflow.ops.pad import pad
-from miniflow.ops.piecewise import where
+from miniflow.ops.indexing import where
+from miniflow.ops.joining import stack
+from miniflow.ops.loss_scale import in_float32
+from miniflow.ops.losses import check_reduction, reduced
+from miniflow.ops.padding import pad
 from miniflow.ops.promotion import cast, to_device
 from miniflow.tensor import Tensor, constant_like
 
 IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that differences of two of them are no NaN
+
 
 Lengths = Tensor | Sequence[int] | int
 
@@ -162,7 +163,7 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     Source: `oneflow.nn.functional.ctc_greedy_decoder`; TensorFlow's function of that name.
     """
     frames = log_probs.shape[0]
-    best, labels = extremum.max(log_probs, 2)
+    best, labels = reduction.max(log_probs, 2)
     best, labels = best.transpose(0, 1), labels.transpose(0, 1)
     valid = constant_like(labels, np.arange(frames)) < input_lengths.unsqueeze(1)
     kept = valid & (labels != log_probs.shape[2] - 1)

@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from miniflow.composite import composite, sizes_of_values
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.composite import composite, sizes_of_values
 from miniflow.dtype import int64
 from miniflow.errors import IndexRangeError, ShapeError, refusal
-from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
 from miniflow.ops.einsum import einsum
-from miniflow.ops.join import cat
+from miniflow.ops.joining import cat
 from miniflow.tensor import Tensor, constant_like
 
 

@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dtype import float32, promote_types
 from miniflow.errors import ArgumentError, ShapeError, refusal
-from miniflow.operands import takes_tensors
+from miniflow.ops.indexing import where
 from miniflow.ops.matmul import linear
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import broadcast_shape, cast
-from miniflow.ops.shape import wrap_dim
 from miniflow.ops.statistics import norm
 from miniflow.tensor import Tensor, constant_like
 
 CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
-
-
-@takes_tensors
-def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
-    """input / max(norm, eps), with the p-norm over `dim`.
-
-    >>> import miniflow as flow
-    >>> round(flow.nn.functional.normalize(flow.tensor([3.0, 4.0]), dim=0)[0].item(), 4)
-    0.6
-
-    Source: `torch.nn.functional.normalize`.
-    """
-    return input / norm(input, p, dim, True).clamp(eps)
-
-
-@takes_tensors
-def l2_normalize(input: Tensor, dim: int = 0, epsilon: float = 1e-12) -> Tensor:
-    """input / sqrt(max(sum of squares over `dim`, epsilon)).
-
-    Args:
-        input: floating, any shape, which the result has too.
-        dim: of the vectors.
-        epsilon: the smallest sum of squares that counts.
-
-    >>> import miniflow as flow
-    >>> flow.nn.functional.l2_normalize(flow.tensor([[3.0], [4.0]]))[0].item()
-    0.6000000238418579
-
-    Source: `oneflow.nn.functional.l2_normalize`.
-    """
-    return normalize(input, 2.0, dim, math.sqrt(epsilon))
 
 
 @takes_tensors
@@ -101,36 +67,6 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     Source: `torch.dist`.
     """
     return norm(input - other, p)
-
-
-@method(in_place=True)
-def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """The slices of `input` along `dim`, each scaled down to a p-norm of `maxnorm` where its own is larger.
-
-    Args:
-        input: floating, at least 2 dims.
-        p: the exponent of the norm, positive.
-        dim: what numbers the slices.
-        maxnorm: 0 or more.
-
-    Raises:
-        ShapeError: for fewer dims.
-        ArgumentError: for another p or maxnorm.
-
-    >>> import miniflow as flow
-    >>> flow.renorm(flow.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
-    tensor([[0.6000, 0.8000],
-            [0.3000, 0.4000]], dtype=miniflow.float32)
-
-    Source: `torch.renorm`.
-    """
-    if input.ndim < 2:
-        raise ShapeError(f"renorm: got {tuple(input.shape)}; expected at least 2 dims")
-    if p <= 0 or maxnorm < 0:
-        raise ArgumentError(f"renorm: got p={p}, maxnorm={maxnorm}; expected p > 0 and maxnorm >= 0")
-    dim = wrap_dim("renorm", dim, input.ndim)
-    lengths = norm(input, p, tuple([d for d in range(input.ndim) if d != dim]), True)
-    return input * where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
 
 
 @takes_tensors

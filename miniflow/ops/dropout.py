@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from miniflow.backends import memory
 from miniflow.device import of_array
-from miniflow.dispatch import Op, call, run_kernel
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
+from miniflow.formulas.scalar import Formula
+from miniflow.formulas.scalar import where as select
 from miniflow.ops.creation import new_ones
 from miniflow.ops.generator import Generator
+from miniflow.ops.indexing import where
 from miniflow.ops.inplace import write
-from miniflow.ops.piecewise import where
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
 from miniflow.ops.random import cut, draw
 from miniflow.sbp import letters, signatures
-from miniflow.scalar import Formula
-from miniflow.scalar import where as select
 from miniflow.tensor import Tensor
 
 

@@ -14,10 +14,10 @@ import string
 from collections.abc import Sequence
 from math import prod
 
-from miniflow.composite import composite
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.composite import composite
 from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.shape import sizes_of
+from miniflow.ops.views import sizes_of
 from miniflow.tensor import Tensor
 
 

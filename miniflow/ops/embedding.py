@@ -1,15 +1,24 @@
-"""Embedding: rows of a table, looked up by integers."""
+"""Rows of a table, looked up by integers: one by one, or combined over bags; and `one_hot`, rows of the identity."""
 
 from __future__ import annotations
 
-from miniflow.dispatch import Op, call
+import math
+
+import numpy as np
+
+from miniflow.backends.memory import peek
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import float32
-from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.creation import full
+from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError, refusal
+from miniflow.ops.creation import arange, full
+from miniflow.ops.gather import gather, index_select
+from miniflow.ops.indexing import where
 from miniflow.ops.promotion import cast
-from miniflow.ops.shape import input_shape
-from miniflow.ops.slice import check_in_range
+from miniflow.ops.scatter import scatter_reduce
+from miniflow.ops.sorting import searchsorted
+from miniflow.ops.views import check_in_range, input_shape
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -117,3 +126,162 @@ def _divided_by_frequency(dy: Tensor, indices: Tensor, rows: int) -> Tensor:
     ones = full((*indices.shape, 1), 1.0, dtype=float32, device=indices._place_and_sbp)
     counts = call(EmbeddingGrad, ones, indices, rows=rows, padding_idx=NO_PADDING)
     return cast(dy / call(Embedding, indices, counts, padding_idx=NO_PADDING), dy.dtype)
+
+
+@takes_tensors
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum, the mean or the largest of the rows of a table that each bag of indices looks up.
+
+    Args:
+        input: indices, (B, N), a bag for each row; or (n,), bags of any size, one after the other.
+        weight: the table, (num_embeddings, embedding_dim).
+        offsets: (B,) with a 1-D input: where each bag begins, from 0 on; a bag may be empty, its result is 0.
+        max_norm, norm_type: of PyTorch; only None is accepted.
+        scale_grad_by_freq: divide the gradient of each row by how often it is looked up; not for "max".
+        mode: "sum", "mean" or "max", where NaN wins; at ties the gradient of "max" goes to the first row.
+        sparse: accepted as in PyTorch; gradients are dense.
+        per_sample_weights: a factor for each index, shaped as `input`, of the dtype of `weight`; for "sum" only.
+        include_last_offset: `offsets`, if given, has one more entry, the end of the last bag.
+        padding_idx: a row that no bag counts; counted from the end if negative.
+
+    Returns:
+        (B, embedding_dim).
+
+    Raises:
+        ArgumentError: for another mode, or arguments that do not go together.
+        ShapeError, DTypeError: if shapes or dtypes do not fit together.
+        IndexRangeError: for an index, or a padding_idx, that is not a row of the table.
+
+    >>> import miniflow as flow
+    >>> table = flow.tensor([[1.0], [2.0], [5.0]])
+    >>> flow.nn.functional.embedding_bag(flow.tensor([0, 1, 2]), table, flow.tensor([0, 2]), mode="sum").tolist()
+    [[3.0], [5.0]]
+
+    Source: `torch.nn.functional.embedding_bag`.
+    """
+    _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
+    if include_last_offset and offsets is not None:  # what comes after the last bag is one more, which is left out
+        options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "mode": mode}
+        options |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
+        return embedding_bag(input, weight, offsets, **options)[:-1]
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    counted = None if padding_idx is None else (input != padding_idx % weight.shape[0]).unsqueeze(-1)
+    bag = None if offsets is None else _bags(input, offsets)  # the number of the bag of each index
+    if mode == "max" and input.numel():
+        return _largest_of_rows(rows, counted) if bag is None else _largest(rows, bag, len(offsets), counted)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if counted is not None:
+        rows = where(counted, rows, 0.0)
+
+    def total(x: Tensor) -> Tensor:
+        return x.sum(1) if bag is None else call(EmbeddingGrad, x, bag, rows=len(offsets), padding_idx=NO_PADDING)
+
+    if mode == "sum":
+        return total(rows)
+    if counted is None:
+        counted = full((*input.shape, 1), True, device=rows._place)
+    return total(rows) / total(cast(counted, rows.dtype)).clamp(1)
+
+
+def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f"embedding_bag: got mode={mode!r}; expected 'sum', 'mean' or 'max'")
+    if scale_grad_by_freq and mode == "max":
+        raise ArgumentError("embedding_bag: got scale_grad_by_freq=True and mode='max'; expected 'sum' or 'mean'")
+    if input.ndim not in (1, 2) or (input.ndim == 1) != (offsets is not None and offsets.ndim == 1):
+        expected = "(B, N) without offsets, or (n,) and (B,)"
+        raise refusal(ShapeError, "embedding_bag", expected, input=input, offsets=offsets)
+    values = None if offsets is None else peek(offsets._array)
+    if values is not None and values.size:
+        if values[0] != 0 or (np.diff(values) < 0).any() or values[-1] > len(input):
+            raise ArgumentError(
+                f"embedding_bag: got offsets={values.tolist()} for {len(input)} indices; expected 0 first, then "
+                "numbers that do not fall, none above the number of indices"
+            )
+    if per_sample_weights is not None and mode != "sum":
+        raise ArgumentError(f"embedding_bag: got per_sample_weights and mode={mode!r}; expected mode='sum'")
+    if per_sample_weights is not None and per_sample_weights.shape != input.shape:
+        raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
+    if per_sample_weights is not None and per_sample_weights.dtype != weight.dtype:
+        given = f"per_sample_weights of {per_sample_weights.dtype}"
+        raise DTypeError(f"embedding_bag: got {given}; expected {weight.dtype} as the table: use .to(weight.dtype)")
+
+
+def _bags(input: Tensor, offsets: Tensor) -> Tensor:
+    """The number of the bag of each index."""
+    places = arange(len(input), dtype=offsets.dtype, device=input._place)
+    return searchsorted(offsets, places, right=True) - 1
+
+
+def _largest_of_rows(rows: Tensor, counted: Tensor | None) -> Tensor:
+    """The largest of rows[i] for each i; its gradient goes to the first row that has it."""
+    if counted is None:
+        return rows.max(1).values
+    largest = where(counted, rows, -math.inf).max(1).values
+    return where(counted.any(1), largest, 0.0)
+
+
+def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:
+    """The largest of the rows of each bag; its gradient goes to the first row that has it."""
+    last, at = len(rows) - 1, bag.unsqueeze(1).expand(rows.shape)
+    with no_grad():
+        least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._place)
+        shown = rows if counted is None else where(counted, rows, -math.inf)
+        largest = scatter_reduce(least, 0, at, shown, "amax")
+        wins = (shown == index_select(largest, 0, bag)) | shown.isnan()
+        wins = wins if counted is None else wins & counted
+        places = arange(len(rows), device=rows._place).unsqueeze(1).expand(rows.shape)
+        none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._place)
+        first = scatter_reduce(none, 0, at, where(wins, places, last + 1), "amin")
+    return where(first <= last, gather(rows, 0, first.clamp(max=last)), 0.0)
+
+
+class OneHot(Op):
+    """y[..., c] = 1 where x[...] = c, else 0; no gradient."""
+
+    checks_values = "infer"
+
+    def infer(x, *, num_classes):
+        if x.dtype.kind not in "iu":
+            raise DTypeError(f"one_hot: got {x.dtype}; expected classes of int64: use .long()")
+        if num_classes < 1:
+            raise ShapeError(
+                f"one_hot: got num_classes={num_classes} for a tensor of shape {x.shape}; expected at least 1, "
+                "or -1 for the largest class plus one, of at least one element"
+            )
+        check_in_range("one_hot", x, 0, (num_classes,))
+        return (*x.shape, num_classes), np.dtype(np.int64)
+
+    def sbp(x, *, ranks, num_classes):
+        return signatures([letters(x.ndim)], [letters(x.ndim) + "."])
+
+
+@takes_tensors
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the index of each class along a new last dim, 0 elsewhere.
+
+    Args:
+        tensor: classes from 0 on, integers of any shape.
+        num_classes: the size of the new dim; -1 for the largest class plus one.
+
+    Returns:
+        int64, shape (*x.shape, num_classes).
+
+    Raises:
+        IndexRangeError: for a class outside [0, num_classes).
+        DTypeError: if `tensor` is not of integers.
+
+    >>> import miniflow as flow
+    >>> one_hot(flow.tensor([2, 0])).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+
+    Source: `torch.nn.functional.one_hot`.
+    """
+    if num_classes == -1 and tensor._array.size:
+        num_classes = max(int(tensor._host_array().max()) + 1, 1)
+    return call(OneHot, tensor, num_classes=num_classes)

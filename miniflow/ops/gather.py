@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.memory import peek
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError, refusal
 from miniflow.ops.creation import full, zeros
-from miniflow.ops.index import Index, IndexIntoZeros
+from miniflow.ops.indexing import Index, where
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import where
 from miniflow.ops.promotion import Number, broadcast_shape, cast
-from miniflow.ops.shape import View, input_shape, wrap_dim
-from miniflow.ops.slice import Slice, check_in_range
+from miniflow.ops.shape import View
+from miniflow.ops.views import Slice, check_in_range, input_shape, wrap_dim
 from miniflow.sbp import common_letters, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -186,32 +185,6 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
-@method(in_place=True)
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of `input` with the elements of `src` added at the places that `index` names along `dim`.
-
-    Args:
-        input: any shape.
-        dim: the dim that `index` counts along.
-        index: integers in [0, size of dim), of as many dims as `input`. Places that repeat add up, on the CPU in a
-            fixed order, on a cuda device by atomics, so that the last bits may differ from run to run.
-        src: at least as large as `index`.
-
-    Raises:
-        ShapeError, IndexRangeError, DTypeError: for an index or a src that does not fit.
-        DimError: for a dim that does not exist.
-
-    >>> import miniflow as flow
-    >>> flow.zeros(3).scatter_add(0, flow.tensor([0, 0, 2]), flow.ones(3)).tolist()
-    [2.0, 0.0, 1.0]
-
-    Source: `torch.scatter_add`.
-    """
-    shape = input._array.shape
-    dim = wrap_dim("scatter_add", dim, len(shape))
-    return call(ScatterAdd, input, index, source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
-
-
 def coordinates_of(op: str, index: Tensor, dim: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
     """The coordinates that `Index` takes for one dim, of an index of at most 1 dim.
 
@@ -255,41 +228,3 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     if not input._array.shape:
         return index_select(input.reshape(1), 0, index).reshape(())
     return call(Index, input, coordinates_of("index_select", index, dim, input._array.shape), dims=(dim,))
-
-
-@method(in_place=True)
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
-    """A copy of `input` with `alpha * source` added to the slices that `index` names along `dim`.
-
-    Args:
-        input: shape (..., n, ...) with n at `dim`.
-        dim: the dim that `index` counts along.
-        index: integers in [0, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
-            device by atomics, so that the last bits may differ from run to run.
-        source: shape (..., m, ...), of x's dtype.
-        alpha: a factor.
-
-    Raises:
-        IndexRangeError, ShapeError, DTypeError: for an index or a source that does not fit.
-        DimError: for a dim that does not exist.
-
-    >>> import miniflow as flow
-    >>> flow.zeros(2).index_add(0, flow.tensor([1, 1]), flow.tensor([3.0, 4.0])).tolist()
-    [0.0, 7.0]
-
-    Source: `torch.index_add`.
-    """
-    if source._array.dtype != input._array.dtype:
-        raise DTypeError(f"index_add: got a tensor of {input.dtype} and a source of {source.dtype}; expected one dtype")
-    dim = wrap_dim("index_add", dim, input._array.ndim)
-    shape = input._array.shape
-    if not shape:
-        if source._array.shape:
-            raise refusal(ShapeError, "index_add", "a source of no dims", source=source, index=index, input=input)
-        return index_add(input.reshape(1), 0, index, source.reshape(1), alpha=alpha).reshape(())
-    coordinates = coordinates_of("index_add", index, dim, shape)
-    expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
-    if source._array.shape != expected:
-        raise refusal(ShapeError, "index_add", expected, source=source, index=index, input=input)
-    source = source if alpha == 1 else cast(source * alpha, source.dtype)
-    return input + call(IndexIntoZeros, source, coordinates, dims=(dim,), shape=shape)

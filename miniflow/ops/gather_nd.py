@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.creation import zeros
 from miniflow.ops.method import method
 from miniflow.ops.scatter import take

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import device as as_device
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 FRESH_SEED = 67280421310721  # of a new Generator, as in PyTorch

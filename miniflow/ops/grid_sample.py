@@ -7,12 +7,13 @@ from math import prod
 
 import numpy as np
 
-from miniflow.composite import composite
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.composite import composite
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops.interpolate import cubic_weights
-from miniflow.ops.join import stack
-from miniflow.ops.piecewise import floor, round, where
+from miniflow.ops.arithmetic import floor, round
+from miniflow.ops.indexing import where
+from miniflow.ops.joining import stack
+from miniflow.ops.vision import cubic_weights
 from miniflow.tensor import Tensor, constant_like
 
 PADDING_MODES = ("zeros", "border", "reflection")

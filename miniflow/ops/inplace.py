@@ -15,15 +15,15 @@ from numpy import ndarray
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op, call, refuse_shared_elements
+from miniflow.dispatch.dispatcher import Op, call, refuse_shared_elements
+from miniflow.dispatch.tape import Leaf, Node, is_grad_enabled, modes
 from miniflow.dtype import can_cast
 from miniflow.errors import AutogradError, DeviceError, DTypeError, ShapeError
-from miniflow.ops import index
+from miniflow.ops import indexing
 from miniflow.ops.creation import zeros_like
 from miniflow.ops.promotion import cast
 from miniflow.ops.shape import View, reshape
 from miniflow.sbp import signatures
-from miniflow.tape import Leaf, Node, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 
@@ -143,16 +143,16 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> None:
-    """`x[key] = value`; see `ops.index.locate`. Where nothing is recorded, only the elements named are touched."""
-    value, coordinates, place = index.locate("setitem", x, key, value)
+    """`x[key] = value`; see `ops.indexing.locate`. Where nothing is recorded, only the elements named are touched."""
+    value, coordinates, place = indexing.locate("setitem", x, key, value)
     recorded = is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None
     if recorded or x.is_global:
-        write(x, "setitem", lambda: call(index.SetItem, x, value, coordinates, **place))
+        write(x, "setitem", lambda: call(indexing.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)
     if value._place != x._place:
         raise DeviceError(f"setitem: got a value on {value._place} for a tensor on {x._place}: use value.to(x.device)")
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
-    index.SetItem.infer(*arrays, **place)
+    indexing.SetItem.infer(*arrays, **place)
     kernel_of(x._place.type, "SetItem").run(x._array, *arrays, **place)
     x._written()

@@ -1,4 +1,4 @@
-"""Loss scaling: what mixed-precision training multiplies the loss by and divides the gradients by, and its check.
+"""What mixed-precision training does to a loss: float32, a scale, gradients unscaled and checked.
 
 Gradients below 6e-8 are zero in float16. A loss times 65536 has gradients that much larger; before the update they are
 divided by the same number in float32. Where one of them overflowed, the update is left out. See `amp.GradScaler`.
@@ -14,13 +14,41 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import by_device
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import modes, no_grad
 from miniflow.dtype import HALF
 from miniflow.ops.inplace import write
 from miniflow.ops.promotion import cast, to_device
 from miniflow.sbp import each_element
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
+
+
+class AmpBlackIdentity(Op):
+    """y = x. Under autocast y is float32; in a graph, so is all that leads to it from the last matrix product on.
+
+    Source: `amp_black_identity` of OneFlow.
+    """
+
+    amp = "black"
+    view = True
+    sbp = each_element
+
+    def backward(ctx, dy):
+        return call(AmpBlackIdentity, dy)
+
+
+def in_float32(*operands: Any) -> tuple:
+    """The operands of a loss, kept out of half precision where autocast or a graph might choose it; others unchanged.
+
+    What is given in half precision outside of autocast stays so.
+    """
+    if modes.autocast is None and modes.tracer is None:
+        return operands
+    return tuple([call(AmpBlackIdentity, x) if _is_floating(x) else x for x in operands])
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
 
 
 class ScaleLoss(Op):

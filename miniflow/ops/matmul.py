@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ArgumentTypeError, ShapeError, refusal
-from miniflow.operands import takes_tensors
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
 from miniflow.sbp import aligned, letters, signatures

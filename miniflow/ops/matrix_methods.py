@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ShapeError
-from miniflow.operands import takes_tensors
-from miniflow.ops import linalg
+from miniflow.ops import factorization, matrix_functions
 from miniflow.ops.method import method
 from miniflow.tensor import Tensor
 
@@ -12,43 +12,43 @@ from miniflow.tensor import Tensor
 @method
 def det(input: Tensor) -> Tensor:
     """`flow.linalg.det`. `torch.det`."""
-    return linalg.det(input)
+    return factorization.det(input)
 
 
 @method
-def slogdet(input: Tensor) -> linalg.SlogdetResult:
+def slogdet(input: Tensor) -> factorization.SlogdetResult:
     """`flow.linalg.slogdet`. `torch.slogdet`."""
-    return linalg.slogdet(input)
+    return factorization.slogdet(input)
 
 
 @method
 def inverse(input: Tensor) -> Tensor:
     """`flow.linalg.inv`. `torch.inverse`."""
-    return linalg.inv(input)
+    return factorization.inv(input)
 
 
 @method
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`flow.linalg.pinv` without singular values up to rcond times the largest. `torch.pinverse`."""
-    return linalg.pinv(input, rtol=rcond)
+    return factorization.pinv(input, rtol=rcond)
 
 
 @method
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """`flow.linalg.matrix_power`. `torch.matrix_power`."""
-    return linalg.matrix_power(input, n)
+    return matrix_functions.matrix_power(input, n)
 
 
 @method
 def matrix_exp(input: Tensor) -> Tensor:
     """`flow.linalg.matrix_exp`. `torch.matrix_exp`."""
-    return linalg.matrix_exp(input)
+    return matrix_functions.matrix_exp(input)
 
 
 @takes_tensors
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`flow.linalg.multi_dot` of several arguments. `torch.chain_matmul`."""
-    return linalg.multi_dot(matrices)
+    return matrix_functions.multi_dot(matrices)
 
 
 @method
@@ -58,4 +58,4 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         if 3 not in input.shape:
             raise ShapeError(f"cross: got {tuple(input.shape)}; expected a dim of 3 elements")
         dim = tuple(input.shape).index(3)
-    return linalg.cross(input, other, dim=dim)
+    return matrix_functions.cross(input, other, dim=dim)

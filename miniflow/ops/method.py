@@ -1,4 +1,4 @@
-"""`@method` above a public function makes it a method of Tensor too; `miniflow.methods` attaches them.
+"""`@method` above a public function makes it a method of Tensor too; `miniflow.autograd.methods` attaches them.
 
 Pointwise operators are methods without it (see `ops.pointwise`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
-from miniflow.operands import takes_tensors
+from miniflow.dispatch.call_errors import takes_tensors
 
 METHODS: dict[str, Callable] = {}
 IN_PLACE: list[str] = []  # those that have a sibling with a trailing underscore
@@ -34,3 +34,9 @@ def method(
     if in_place:
         IN_PLACE.append(function.__name__)
     return function
+
+
+def functions() -> dict[str, Callable]:
+    """The methods that are functions of `flow` too: their first parameter is called `input`, that of others `self`."""
+    callables = {name: f for name, f in METHODS.items() if callable(f)}
+    return {name: f for name, f in callables.items() if next(iter(inspect.signature(f).parameters)) == "input"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ShapeError
+from miniflow.ops.joining import cat
 from miniflow.ops.method import method
-from miniflow.ops.shape import sizes_of, wrap_dim, wrap_dims
-from miniflow.ops.views import StridedView
+from miniflow.ops.views import StridedView, sizes_of, wrap_dim, wrap_dims
 from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor
 
@@ -183,3 +183,53 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """
     dims = sizes_of(dims) and wrap_dims("flip", sizes_of(dims), input._array.ndim)
     return call(Flip, input, dims=dims if input._array.ndim else ())
+
+
+@method
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+    """The elements moved by `shifts` along `dims`; those that leave come in again at the other end.
+
+    Args:
+        input: any shape.
+        shifts, dims: as many of each. Without dims, the flat tensor is rolled.
+
+    >>> import miniflow as flow
+    >>> flow.roll(flow.arange(4), 1).tolist()
+    [3, 0, 1, 2]
+
+    Source: `torch.roll`.
+    """
+    if dims is None:
+        return roll(input.flatten(), shifts, 0).reshape(input.shape)
+    shifts, dims = ((x,) if hasattr(x, "__index__") else tuple(x) for x in (shifts, dims))
+    if len(shifts) != len(dims):
+        raise ShapeError(f"roll: got shifts {shifts} and dims {dims}; expected as many of each")
+    if dims and not input.ndim:
+        raise ShapeError(f"roll: got dims {dims} of a tensor of no dims; expected none")
+    rolled = input
+    for shift, dim in zip(shifts, wrap_dims("roll", dims, input.ndim), strict=True):
+        size = input.shape[dim]
+        split = -shift % size if size else 0
+        if split:
+            rolled = cat([rolled.narrow(dim, split, size - split), rolled.narrow(dim, 0, split)], dim)
+    return rolled.clone() if rolled is input else rolled
+
+
+@method
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """The planes of two dims turned `k` times by 90 degrees, from the first dim towards the second. `torch.rot90`."""
+    first, second = wrap_dims("rot90", dims, input.ndim)
+    turns = [lambda x: x.clone(), lambda x: x.flip(second).transpose(first, second), lambda x: x.flip(first, second)]
+    return turns[k % 4](input) if k % 4 < 3 else input.transpose(first, second).flip(second)
+
+
+@method
+def fliplr(input: Tensor) -> Tensor:
+    """The columns in reverse order. `torch.fliplr`."""
+    return input.flip(1)
+
+
+@method
+def flipud(input: Tensor) -> Tensor:
+    """The rows in reverse order. `torch.flipud`."""
+    return input.flip(0)

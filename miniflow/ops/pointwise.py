@@ -32,9 +32,11 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.registry import EVERY, KERNELS, Kernel
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import ArgumentTypeError, DTypeError
+from miniflow.formulas.scalar import FORMULAS, Formula, expression, is_number, key_of, linear_sets
 from miniflow.ops.promotion import (
     Number,
     are_of_one_float,
@@ -46,8 +48,6 @@ from miniflow.ops.promotion import (
     result_type,
 )
 from miniflow.sbp import aligned, signatures
-from miniflow.scalar import FORMULAS, Formula, expression, is_number, key_of, linear_sets
-from miniflow.tape import modes
 from miniflow.tensor import Tensor, constant_like
 
 EXPECTED = {  # the kinds of dtypes that an operator accepts: floats, integers, bools

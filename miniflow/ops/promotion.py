@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from miniflow.device import Place, chosen
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.call_errors import refuse_operand
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import (
     BY_NUMPY,
     as_dtype,
@@ -21,11 +23,9 @@ from miniflow.dtype import (
     result_dtype,
 )
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
-from miniflow.operands import refuse_operand
+from miniflow.formulas.scalar import Expr
 from miniflow.ops.method import method
 from miniflow.sbp import each_element_alone, elementwise
-from miniflow.scalar import Expr
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 Number = bool | int | float

@@ -1,4 +1,4 @@
-"""Tensors of uniform and normal numbers, integers and permutations.
+"""Random tensors: uniform and normal numbers, integers, permutations, and choices with given probabilities.
 
 Each call is one draw: it takes `(seed, offset)` from a generator, and element i of the result depends on these and on i
 alone. The ops take a tensor whose shape, dtype and device the result gets; no gradient flows through them.
@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.backends.memory import peek
 from miniflow.device import of_array
-from miniflow.dispatch import Op, call, run_kernel
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
-from miniflow.errors import ArgumentError, DTypeError
-from miniflow.operands import takes_tensors
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.inplace import write
 from miniflow.ops.method import method
-from miniflow.ops.promotion import broadcast_shape, require_floating
+from miniflow.ops.promotion import broadcast_shape, cast, require_floating
 from miniflow.sbp import each_element_alone
-from miniflow.tape import modes
 from miniflow.tensor import Tensor
 
 
@@ -321,8 +322,8 @@ def normal(
 
 
 @method
-def uniform_(input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Overwrite `input` with numbers uniform in [low, high), and return it.
+def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `self` with numbers uniform in [low, high), and return it.
 
     Raises:
         ArgumentError: unless the bounds are finite and low <= high.
@@ -335,12 +336,12 @@ def uniform_(input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: G
 
     Source: `torch.Tensor.uniform_`.
     """
-    return write(input, "uniform_", lambda: draw(Uniform, input, generator, low=float(low), high=float(high)))
+    return write(self, "uniform_", lambda: draw(Uniform, self, generator, low=float(low), high=float(high)))
 
 
 @method
-def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Overwrite `input` with normal numbers, and return it.
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `self` with normal numbers, and return it.
 
     Raises:
         ArgumentError: for a negative `std`.
@@ -352,4 +353,118 @@ def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Ge
 
     Source: `torch.Tensor.normal_`.
     """
-    return write(input, "normal_", lambda: draw(Normal, input, generator, mean=float(mean), std=float(std)))
+    return write(self, "normal_", lambda: draw(Normal, self, generator, mean=float(mean), std=float(std)))
+
+
+class Bernoulli(Op):
+    """y_i = 1 with probability p_i, else 0."""
+
+    checks_values = "infer"
+
+    def infer(p, *, seed, offset):
+        require_floating("bernoulli", p)
+        values = peek(p)
+        if values is not None and not ((values >= 0) & (values <= 1)).all():
+            raise ArgumentError("bernoulli: got probabilities outside [0, 1] or nan; expected each from 0 to 1")
+        return p.shape, p.dtype
+
+    def sbp(p, *, ranks, seed, offset):
+        return []
+
+
+class Multinomial(Op):
+    """Indices of categories drawn in proportion to their weights."""
+
+    checks_values = "kernel"
+
+    def infer(weights, *, num_samples, replacement, seed, offset):
+        require_floating("multinomial", weights)
+        if len(weights.shape) not in (1, 2) or weights.shape[-1] == 0:
+            raise ShapeError(f"multinomial: got weights {weights.shape}; expected (categories,) or (rows, categories)")
+        if num_samples < 1 or (not replacement and num_samples > weights.shape[-1]):
+            raise ArgumentError(
+                f"multinomial: got num_samples={num_samples} of {weights.shape[-1]} categories; expected at least "
+                "1, and no more than there are categories unless replacement=True"
+            )
+        return (*weights.shape[:-1], num_samples), int64.numpy
+
+    def sbp(weights, *, ranks, **attrs):
+        return []
+
+
+@method
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Ones with the probabilities `input`, else zeros.
+
+    Args:
+        input: probabilities, floating, of any shape; only the shape and dtype count if `p` is given.
+        p: one probability for all.
+        generator: where the randomness comes from; None for the default generator.
+
+    Returns:
+        the shape and dtype of `input`.
+
+    Raises:
+        ArgumentError: for probabilities outside [0, 1].
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.bernoulli(flow.tensor([0.0, 1.0]))
+    tensor([0., 1.], dtype=miniflow.float32)
+
+    Source: `torch.bernoulli`.
+    """
+    if p is None:
+        return draw(Bernoulli, input, generator)
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli: got p={p}; expected a probability from 0 to 1")
+    return cast(draw(Uniform, input, generator, low=0.0, high=1.0) < p, input.dtype)
+
+
+@method
+def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `self` with ones of probability `p` and zeros, and return it.
+
+    Raises:
+        ArgumentError: for a probability outside [0, 1].
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2).bernoulli_(1.0)
+    tensor([1., 1.], dtype=miniflow.float32)
+
+    Source: `torch.Tensor.bernoulli_`.
+    """
+    return write(self, "bernoulli_", lambda: bernoulli(self, p, generator=generator))
+
+
+@method
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Indices of categories, drawn in proportion to their weights.
+
+    With replacement by inverting the cumulated weights; without, by an exponential race: category i arrives after an
+    exponential time of rate x_i, and the first `num_samples` arrivals count (Efraimidis and Spirakis, 2006).
+
+    Args:
+        input: weights, floating, not negative, shape (categories,) or (rows, categories); they need not sum to 1.
+        num_samples: how many indices for each row.
+        replacement: whether an index may come more than once.
+        generator: where the randomness comes from; None for the default generator.
+
+    Returns:
+        int64, shape (num_samples,) or (rows, num_samples).
+
+    Raises:
+        ShapeError: for other shapes.
+        ArgumentError: for weights that are negative, not finite or all zero, or for more samples without replacement
+            than there are categories of positive weight.
+
+    >>> import miniflow as flow
+    >>> flow.multinomial(flow.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
+    tensor([1, 1], dtype=miniflow.int64)
+
+    Source: `torch.multinomial`.
+    """
+    return draw(Multinomial, input, generator, num_samples=operator.index(num_samples), replacement=bool(replacement))

@@ -7,22 +7,86 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dispatch import call
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.dispatch.dispatcher import call
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.ops.arithmetic import mul
+from miniflow.ops.comparison import maximum, minimum
 from miniflow.ops.creation import full, ones_like, zeros_like
-from miniflow.ops.elementwise import mul
+from miniflow.ops.diagonal import Diagonal
 from miniflow.ops.gather import Scatter, ScatterAdd, coordinates_of, source_for
-from miniflow.ops.index import Index, IndexIntoZeros, SetItem, locate
+from miniflow.ops.indexing import Index, IndexIntoZeros, SetItem, locate, where
 from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.method import method
-from miniflow.ops.pad import pad
-from miniflow.ops.piecewise import maximum, minimum, where
+from miniflow.ops.padding import pad
 from miniflow.ops.promotion import Number, cast
-from miniflow.ops.reduce import INT64
-from miniflow.ops.shape import wrap_dim
-from miniflow.ops.slice import Diagonal, Slice
-from miniflow.ops.sort import Argsort
+from miniflow.ops.reduction import INT64
+from miniflow.ops.sorting import Argsort
+from miniflow.ops.views import Slice, wrap_dim
 from miniflow.tensor import Tensor
+
+
+@method(in_place=True)
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with the elements of `src` added at the places that `index` names along `dim`.
+
+    Args:
+        input: any shape.
+        dim: the dim that `index` counts along.
+        index: integers in [0, size of dim), of as many dims as `input`. Places that repeat add up, on the CPU in a
+            fixed order, on a cuda device by atomics, so that the last bits may differ from run to run.
+        src: at least as large as `index`.
+
+    Raises:
+        ShapeError, IndexRangeError, DTypeError: for an index or a src that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(3).scatter_add(0, flow.tensor([0, 0, 2]), flow.ones(3)).tolist()
+    [2.0, 0.0, 1.0]
+
+    Source: `torch.scatter_add`.
+    """
+    shape = input._array.shape
+    dim = wrap_dim("scatter_add", dim, len(shape))
+    return call(ScatterAdd, input, index, source_for("scatter_add", input, dim, index, src), dim=dim, shape=shape)
+
+
+@method(in_place=True)
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+    """A copy of `input` with `alpha * source` added to the slices that `index` names along `dim`.
+
+    Args:
+        input: shape (..., n, ...) with n at `dim`.
+        dim: the dim that `index` counts along.
+        index: integers in [0, n), shape (m,). Slices that repeat add up, on the CPU in the order of `index`, on a cuda
+            device by atomics, so that the last bits may differ from run to run.
+        source: shape (..., m, ...), of x's dtype.
+        alpha: a factor.
+
+    Raises:
+        IndexRangeError, ShapeError, DTypeError: for an index or a source that does not fit.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.zeros(2).index_add(0, flow.tensor([1, 1]), flow.tensor([3.0, 4.0])).tolist()
+    [0.0, 7.0]
+
+    Source: `torch.index_add`.
+    """
+    if source._array.dtype != input._array.dtype:
+        raise DTypeError(f"index_add: got a tensor of {input.dtype} and a source of {source.dtype}; expected one dtype")
+    dim = wrap_dim("index_add", dim, input._array.ndim)
+    shape = input._array.shape
+    if not shape:
+        if source._array.shape:
+            raise refusal(ShapeError, "index_add", "a source of no dims", source=source, index=index, input=input)
+        return index_add(input.reshape(1), 0, index, source.reshape(1), alpha=alpha).reshape(())
+    coordinates = coordinates_of("index_add", index, dim, shape)
+    expected = (*shape[:dim], coordinates._array.size, *shape[dim + 1 :])
+    if source._array.shape != expected:
+        raise refusal(ShapeError, "index_add", expected, source=source, index=index, input=input)
+    source = source if alpha == 1 else cast(source * alpha, source.dtype)
+    return input + call(IndexIntoZeros, source, coordinates, dims=(dim,), shape=shape)
 
 
 @method(in_place=True)

@@ -1,64 +1,26 @@
-"""Sizes: the same elements under another shape.
+"""Sizes: the same elements under another shape, or repeated.
 
-A *view* shares the memory of its input: it costs no copy, and writes to one are seen by the other. `View`, `Transpose`,
-`Permute` and `Expand` are views by strides alone; everything else that keeps the elements is composed of them.
+A *view* shares the memory of its input: it costs no copy, and writes to one are seen by the other. `View` and `Expand`,
+and `Transpose` and `Permute` in `permute`, are views by strides alone; everything else that keeps the elements is
+composed of them.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from miniflow.dispatch import Op, call, run_kernel
-from miniflow.errors import DimError, DTypeError, ShapeError
+import numpy as np
+
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
+from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.method import method
-from miniflow.ops.views import StridedView, input_shape
+from miniflow.ops.promotion import broadcast_shape
+from miniflow.ops.views import StridedView, input_shape, sizes_of, wrap_dim, wrap_dims
 from miniflow.sbp import aligned, each_element, letters, reshaped, signatures
-from miniflow.tensor import Tensor
-
-
-def wrap_dim(op: str, dim: int, ndim: int) -> int:
-    """`dim` counted from the front; a 0-dim tensor is treated as having one dim, as PyTorch does.
-
-    >>> wrap_dim("sum", -1, 3)
-    2
-
-    Raises:
-        DimError: if there is no such dim.
-        DTypeError: if `dim` is not an integer.
-    """
-    try:
-        dim = operator.index(dim)
-    except TypeError:
-        given = f"dim={dim!r}" if not hasattr(dim, "shape") else f"a dim of shape {tuple(dim.shape)}"
-        raise DTypeError(f"{op}: got {given}; expected an integer dim") from None
-    n = ndim or 1
-    if not -n <= dim < n:
-        raise DimError(f"{op}: got dim={dim} for a tensor of {ndim} dims; expected a dim from {-n} to {n - 1}")
-    return dim + n if dim < 0 else dim
-
-
-def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Several dims counted from the front, each at most once; None and () stand for all.
-
-    Raises:
-        DimError: if a dim does not exist or comes twice.
-    """
-    if dims is None or isinstance(dims, tuple | list) and not dims:
-        return tuple(range(ndim))
-    wrapped = tuple([wrap_dim(op, d, ndim) for d in (dims if isinstance(dims, tuple | list) else (dims,))])
-    if len(set(wrapped)) != len(wrapped):
-        raise DimError(f"{op}: got dims {tuple(dims)}, in which a dim comes twice; expected each dim once")
-    return wrapped
-
-
-def sizes_of(sizes: tuple) -> tuple[int, ...]:
-    """Sizes given one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`."""
-    if len(sizes) == 1 and sizes[0].__class__ is not int and isinstance(sizes[0], tuple | list):
-        return tuple(sizes[0])
-    return sizes
+from miniflow.tensor import Tensor, constant_like
 
 
 class View(Op):
@@ -160,15 +122,15 @@ def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 
 @method
-def view_as(input: Tensor, other: Tensor) -> Tensor:
+def view_as(self: Tensor, other: Tensor) -> Tensor:
     """`x.view(other.shape)`."""
-    return call(View, input, shape=tuple(other.shape))
+    return call(View, self, shape=tuple(other.shape))
 
 
 @method
-def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """`x.reshape(other.shape)`."""
-    return reshape(input, tuple(other.shape))
+    return reshape(self, tuple(other.shape))
 
 
 @method
@@ -300,11 +262,11 @@ class SumToShape(Op):
 
 
 @method
-def sum_to_shape(input: Tensor, shape: Sequence[int]) -> Tensor:
-    """Undo broadcasting: sum `input` to `shape`, over new dims in front and over those of size 1.
+def sum_to_shape(self: Tensor, shape: Sequence[int]) -> Tensor:
+    """Undo broadcasting: sum `self` to `shape`, over new dims in front and over those of size 1.
 
     Raises:
-        ShapeError: if `shape` cannot be broadcast to the shape of `input`.
+        ShapeError: if `shape` cannot be broadcast to the shape of `self`.
 
     >>> import miniflow as flow
     >>> sum_to_shape(flow.ones(2, 3), (3,)).tolist()
@@ -312,7 +274,7 @@ def sum_to_shape(input: Tensor, shape: Sequence[int]) -> Tensor:
 
     Source: `torch.Tensor.sum_to_size`.
     """
-    return input if input._array.shape == tuple(shape) else call(SumToShape, input, shape=tuple(shape))
+    return self if self._array.shape == tuple(shape) else call(SumToShape, self, shape=tuple(shape))
 
 
 @method
@@ -343,9 +305,9 @@ def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
 
 @method
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """`x.expand(other.shape)`."""
-    return call(Expand, input, shape=tuple(other.shape))
+    return call(Expand, self, shape=tuple(other.shape))
 
 
 @method
@@ -380,8 +342,8 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 
 
 @method(checked=False)
-def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
-    """`input` itself if it is in row-major order without gaps, else a copy that is; there is no other format.
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """`self` itself if it is in row-major order without gaps, else a copy that is; there is no other format.
 
     >>> import miniflow as flow
     >>> flow.zeros(2, 3).t().contiguous().stride()
@@ -389,4 +351,86 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
 
     Source: `torch.Tensor.contiguous`.
     """
-    return input if input.is_contiguous() else call(Clone, input)
+    return self if self.is_contiguous() else call(Clone, self)
+
+
+@method
+def repeat(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """x repeated `sizes[d]` times along dim d, as a copy; further dims may come in front.
+
+    Raises:
+        ShapeError: for fewer sizes than dims, or negative ones.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1, 2]).repeat(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+
+    Source: `torch.Tensor.repeat`.
+    """
+    sizes, shape = sizes_of(sizes), input._array.shape
+    if len(sizes) < len(shape) or any(n < 0 for n in sizes):
+        raise ShapeError(f"repeat: got sizes {sizes} for shape {shape}; expected one size of at least 0 for each dim")
+    shape = (1,) * (len(sizes) - len(shape)) + shape
+    input = call(View, call(Clone, input), shape=tuple([n for size in shape for n in (1, size)]))
+    input = call(Expand, input, shape=tuple([n for pair in zip(sizes, shape, strict=True) for n in pair]))
+    return call(View, call(Clone, input), shape=tuple([n * size for n, size in zip(sizes, shape, strict=True)]))
+
+
+@method
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """As `repeat`; for fewer numbers than `input` has dims, its first dims are not repeated.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([[1], [2]]).tile(2).tolist()
+    [[1, 1], [2, 2]]
+
+    Source: `torch.tile`.
+    """
+    dims = sizes_of(dims)
+    return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
+
+
+@method
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element `repeats` times, one after the other.
+
+    Args:
+        input: any shape; without a dim it is flattened.
+        repeats: a number for all elements along `dim`, or a tensor with a number for each of them.
+        output_size: not needed here.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1, 2]).repeat_interleave(2).tolist()
+    [1, 1, 2, 2]
+
+    Source: `torch.repeat_interleave`.
+    """
+    if dim is None:
+        input, dim = input.flatten(), 0
+    dim = wrap_dim("repeat_interleave", dim, input.ndim)
+    if not isinstance(repeats, Tensor) and hasattr(repeats, "__index__"):
+        wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
+        return input.unsqueeze(dim + 1).expand(wide).clone().flatten(dim, dim + 1)
+    counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
+    return input.index_select(dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
+
+
+@method
+def ravel(input: Tensor) -> Tensor:
+    """The elements as a vector. `torch.ravel`."""
+    return input.flatten()
+
+
+@takes_tensors
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Views of the tensors in one shape, to which they are broadcast. `torch.broadcast_tensors`."""
+    tensors = sizes_of(tensors)
+    shape = broadcast_shape("broadcast_tensors", *[x.shape for x in tensors])
+    return tuple([x.expand(shape) for x in tensors])
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape to which tensors of these shapes are broadcast. `torch.broadcast_shapes`."""
+    return broadcast_shape("broadcast_shapes", *[(s,) if isinstance(s, int) else tuple(s) for s in shapes])

@@ -1,14 +1,16 @@
-"""Softmax and its logarithm."""
+"""Softmax, its logarithm, and random choices that are differentiable by it."""
 
 from __future__ import annotations
 
-from miniflow.dispatch import Op, call
-from miniflow.operands import takes_tensors
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import is_grad_enabled
+from miniflow.ops.creation import ones_like
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
-from miniflow.ops.shape import wrap_dim
+from miniflow.ops.random import rand_like
+from miniflow.ops.views import wrap_dim
 from miniflow.sbp import each_row, letters_but, signatures
-from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
 
@@ -120,3 +122,23 @@ def log_softmax(input: Tensor, dim: int, dtype: object = None) -> Tensor:
 def softmin(input: Tensor, dim: int, dtype: object = None) -> Tensor:
     """softmax(-input) along `dim`. `torch.nn.functional.softmin`."""
     return softmax(-input, dim, dtype)
+
+
+@takes_tensors
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """softmax((logits + g) / tau), g of Gumbel's distribution: a draw of a category that has a gradient.
+
+    Args:
+        logits: any shape, floating.
+        tau: the temperature: results come nearer to one-hot as it falls.
+        hard: give one-hot results, with the gradient of soft ones.
+        eps: without effect, as in PyTorch.
+        dim: that of the categories.
+
+    Source: `torch.nn.functional.gumbel_softmax`; Jang et al. 2017, "Categorical Reparameterization".
+    """
+    y = ((logits - (-rand_like(logits).log()).log()) / tau).softmax(dim)
+    if not hard:
+        return y
+    one_hot = y.argmax(dim, True) == cast(ones_like(y.detach()).cumsum(dim) - 1, "int64")
+    return cast(one_hot, y.dtype) - y.detach() + y

@@ -1,17 +1,27 @@
-"""Variance, log-sum-exp and norms."""
+"""Variance, norms, medians, quantiles, the most frequent value, histograms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
-from miniflow.dispatch import call
-from miniflow.errors import DTypeError
-from miniflow.operands import takes_tensors
+import numpy as np
+
+from miniflow.dispatch.call_errors import takes_tensors
+from miniflow.dispatch.dispatcher import call
+from miniflow.dtype import float32
+from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.ops.arithmetic import ceil
+from miniflow.ops.creation import ones_like, zeros
+from miniflow.ops.indexing import where
 from miniflow.ops.method import method
-from miniflow.ops.piecewise import where
-from miniflow.ops.promotion import Number, as_float, cast, require_floating
-from miniflow.ops.reduce import Dim, Reduction, as_dims, expand_reduced, term_count
-from miniflow.tensor import Tensor
+from miniflow.ops.padding import pad
+from miniflow.ops.promotion import Number, cast, require_floating
+from miniflow.ops.reduction import INT64, Dim, Extreme, Reduction, as_dims, expand_reduced, nonempty, term_count
+from miniflow.ops.scans import CumulativeMax, positions
+from miniflow.ops.sorting import _extreme, _order
+from miniflow.ops.views import wrap_dim
+from miniflow.tensor import Tensor, constant_like
 
 
 def deviation(x: Tensor, attrs: dict) -> Tensor:
@@ -143,39 +153,6 @@ def nanmean(input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: obj
     return total / cast((input == input).sum(dim, keepdim), total.dtype)
 
 
-class Logsumexp(Reduction):
-    """y = log(sum of exp(x) over `dim`); dy/dx = exp(x - y), the softmax."""
-
-    saves = ("x", "y")
-    requires = "floats"
-
-    def backward(ctx, dy):
-        x, y = ctx.saved
-        shape = x._array.shape
-        return expand_reduced(dy, shape, ctx.attrs) * (x - expand_reduced(y, shape, ctx.attrs)).exp()
-
-
-@method(checked=False)
-def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
-    """log(sum of exp(x)) over `dim`, as m + log(sum of exp(x - m)) with m the largest x: nothing overflows.
-
-    Args:
-        input: any shape; integers and bools are computed in the default floating dtype.
-        dim: the dims to reduce.
-        keepdim: leave the reduced dims with size 1.
-
-    Raises:
-        DimError: for dims that do not exist or come twice.
-
-    >>> import miniflow as flow
-    >>> flow.tensor([1000.0, -1000.0]).logsumexp(0).item()
-    1000.0
-
-    Source: `torch.logsumexp`.
-    """
-    return call(Logsumexp, as_float(input), dim=as_dims(dim), keepdim=keepdim)
-
-
 class Norm(Reduction):
     """y = (sum of |x|^p over `dim`)^(1/p) for a p other than 0 and infinity; where y is 0, the gradient is 0."""
 
@@ -231,3 +208,227 @@ def norm(
     if p == 1:
         return abs(input).sum(dim, keepdim)
     return call(Norm, input, p=float(p), dim=as_dims(dim), keepdim=keepdim)
+
+
+@method
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
+    """The middle element: of an even number the lower one, NaN if there is one.
+
+    Args:
+        input: any shape.
+        dim: the dim; without it of all elements, and the result is the value alone, whose equals share the gradient.
+        keepdim: leave the dim with size 1.
+
+    Raises:
+        ShapeError: for no elements along the dim, or no integers at all; no floats have the median NaN.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([3.0, 1.0, 2.0, 9.0]).median().item()
+    2.0
+
+    Source: `torch.median`.
+    """
+    return _median("median", input, dim, keepdim, lambda size, numbers: where(numbers < size, numbers, (size - 1) // 2))
+
+
+@method
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
+    """The median of the elements that are not NaN; as `median` otherwise. `torch.nanmedian`."""
+    return _median("nanmedian", input, dim, keepdim, lambda size, numbers: (numbers - 1).clamp(0) // 2)
+
+
+def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable) -> Tensor | Extreme:
+    """The element at place(size, numbers) of the order: numbers says how many elements are not NaN."""
+    if dim is None:
+        if x.is_floating_point() and not x.numel():
+            return x.mean()
+        y = _median(op, x.detach().reshape(-1), 0, False, place).values
+        return _shared(x, y) if x.requires_grad else y
+    nonempty(op, x._array.shape, dim)
+    if not x._array.shape:
+        return Extreme(*_order(op, x, dim))
+    dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
+    at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
+    return _extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
+
+
+def _shared(x: Tensor, y: Tensor) -> Tensor:
+    """y, whose gradient all elements of x that are equal to it share evenly."""
+    equal = (x == y) | (x != x) & (y != y)
+    return where(y > 0, where(equal, x, -inf).max(), where(equal, x, inf).min())
+
+
+@method
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The most frequent element along `dim`, of several the smallest, and one of the places where it stands.
+
+    Raises:
+        ShapeError: for no elements.
+        DimError: for a dim that does not exist.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([2, 1, 1, 2, 3]).mode().values.item()
+    1
+
+    Source: `torch.mode`.
+    """
+    nonempty("mode", input._array.shape, dim)
+    values, indices = _order("mode", input, dim)
+    if not input._array.shape:
+        return Extreme(values, indices)
+    dim, size = wrap_dim("mode", dim, input._array.ndim), input._array.shape[dim]
+    differ = values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)
+    at = positions(values, dim)
+    start = where(differ, at.narrow(dim, 1, size - 1), 0)
+    start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
+    length = at - call(CumulativeMax, start, dim=dim, reverse=False)
+    last = length.argmax(dim, keepdim=True)
+    return _extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
+
+
+WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
+    "linear": lambda fraction: fraction,
+    "lower": lambda fraction: fraction * 0.0,
+    "higher": ceil,
+    "midpoint": lambda fraction: fraction.ceil() * 0.5,
+}
+
+
+def _quantile(op, input, q, dim, keepdim, interpolation) -> Tensor:
+    """`quantile` and `nanquantile`."""
+    x = input
+    require_floating(op, x._array)
+    nonempty(op, x._array.shape, dim if dim is None else wrap_dim(op, dim, x._array.ndim))
+    if interpolation != "nearest" and interpolation not in WEIGHTS:
+        raise ArgumentError(f"{op}: got interpolation={interpolation!r}; expected 'nearest' or one of {list(WEIGHTS)}")
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise ArgumentError(f"{op}: got q={q}; expected a number from 0 to 1")
+        q = constant_like(x, np.asarray(q, x._array.dtype))
+    if q._array.dtype != x._array.dtype:
+        raise DTypeError(f"{op}: got {x.dtype} and a q of {q.dtype}; expected one dtype")
+    if q._array.ndim > 1:
+        raise ShapeError(f"{op}: got a q of shape {q._array.shape}; expected at most 1 dim")
+    shape, ndim = x._array.shape, x._array.ndim
+    x = x.reshape(-1) if dim is None or not shape else x.movedim(dim, -1)
+    values, size = _order(op, x, -1)[0], x._array.shape[-1]
+    numbers = cast((values == values).sum(-1, keepdim=True), x.dtype)
+    rank = q.reshape(-1) * (numbers - 1.0)
+    rank = where(numbers == size, rank, size - 1.0) if op == "quantile" else rank.clamp(0.0)
+    if interpolation == "nearest":
+        y = values.gather(-1, cast(rank.round(), INT64))
+    else:
+        below = rank.floor()
+        weight = WEIGHTS[interpolation](rank - below)
+        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, rank.ceil()))
+        y = lower + weight * (upper - lower)
+    y = y.movedim(-1, 0)
+    if keepdim:
+        y = y.reshape((-1, *[1] * ndim)) if dim is None else y.unsqueeze(wrap_dim(op, dim, ndim) + 1) if ndim else y
+    return y if q._array.ndim else y.squeeze(0)
+
+
+@method
+def quantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The values below which lie the fractions `q` of the elements along `dim`; NaN if there is one.
+
+    Args:
+        input: floating, any shape.
+        q: from 0 to 1: a number, or a tensor of at most 1 dim, which becomes the first dim of the result.
+        dim: the dim; all elements if None.
+        keepdim: leave the reduced dim with size 1.
+        interpolation: between the two elements next to q (n - 1): "linear", "lower", "higher", "midpoint", "nearest".
+
+    Raises:
+        ShapeError: for no elements, or a `q` of more dims.
+        DTypeError: for integers, or a `q` of another dtype than `input`.
+        ArgumentError: for another interpolation, or a number q outside of [0, 1].
+
+    >>> import miniflow as flow
+    >>> flow.tensor([3.0, 1.0, 2.0, 9.0]).quantile(0.5).item()
+    2.5
+
+    Source: `torch.quantile`.
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+@method
+def nanquantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The quantile of the elements that are not NaN; as `quantile` otherwise. `torch.nanquantile`."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+
+
+@method
+def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+    """How many elements fall into each of `bins` equal parts of [min, max]; others, and NaN, are not counted.
+
+    Args:
+        input: floating, any shape.
+        bins: how many.
+        min, max: the bounds; where both are equal the smallest and the largest element.
+
+    Raises:
+        DTypeError: for integers and bool.
+        ArgumentError: for min > max, or no bins.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([1.0, 2.0, 1.0]).histc(bins=4, min=0, max=3).tolist()
+    [0.0, 2.0, 1.0, 0.0]
+
+    Source: `torch.histc`.
+    """
+    require_floating("histc", input._array)
+    if bins < 1 or min > max:
+        raise ArgumentError(f"histc: got bins={bins}, min={min}, max={max}; expected at least one bin, and min <= max")
+    x = input.detach().reshape(-1)
+    low, high = min, max
+    if min == max and x._array.size:
+        low, high = x.amin(), x.amax()
+        flat = low == high
+        low, high = where(flat, low - 1, low), where(flat, high + 1, high)
+    within = (x >= low) & (x <= high)
+    bin = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
+    bin = cast(where(within, bin, 0.0), INT64)
+    return zeros(bins, dtype=x.dtype, device=x._place).scatter_add(0, bin, cast(within, x.dtype))
+
+
+@method
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2 ... occurs, or the sums of the weights there.
+
+    Its length is one more than the largest element: nn.Graph, which has no values, refuses it.
+
+    Args:
+        input: integers from 0 on, of 1 dim.
+        weights: as many; the result is float32 for float32, else float64.
+        minlength: the least length of the result.
+
+    Raises:
+        ShapeError: for other dims.
+        DTypeError: for floats.
+        ArgumentError: for a negative element or `minlength`.
+
+    >>> import miniflow as flow
+    >>> flow.tensor([0, 2, 2]).bincount(minlength=4).tolist()
+    [1, 0, 2, 0]
+
+    Source: `torch.bincount`.
+    """
+    if input._array.ndim != 1 or weights is not None and weights._array.shape != input._array.shape:
+        given = "" if weights is None else f" and weights of shape {weights._array.shape}"
+        raise ShapeError(f"bincount: got shape {input._array.shape}{given}; expected one dim")
+    if input._array.dtype.kind not in "iu":
+        raise DTypeError(f"bincount: got {input.dtype}; expected integers: use .long()")
+    empty = input._array.size == 0
+    if minlength < 0 or not empty and input.amin().item() < 0:
+        raise ArgumentError(f"bincount: got minlength={minlength} or a negative element; expected none below 0")
+    length = max(minlength, 0 if empty else input.amax().item() + 1)
+    kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
+    counted = ones_like(input) if weights is None else weights
+    return zeros(length, dtype=kind, device=input._place).scatter_add(0, cast(input, INT64), cast(counted, kind))

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.buffer import BufferArray
+from miniflow.dispatch.call_errors import refuse_operand
 from miniflow.dtype import as_dtype, dtype, fitting, float32, tensor_buffer
 from miniflow.errors import DTypeError, ShapeError, refusal
-from miniflow.operands import refuse_operand
 from miniflow.ops.creation import from_numpy
 from miniflow.tensor import Tensor
 

@@ -5,15 +5,29 @@ Also the methods that cast, by the same names, and questions about tensors whose
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from miniflow.device import CPU
-from miniflow.dtype import bfloat16, bool_, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
+from miniflow.dtype import (
+    bfloat16,
+    bool_,
+    dtype,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.creation import of_data_or_sizes
+from miniflow.ops.creation import empty, tensor
 from miniflow.ops.method import METHODS, method
 from miniflow.ops.promotion import cast
-from miniflow.tensor import Tensor
+from miniflow.tensor import Size, Tensor
 
 
 class TensorType:
@@ -146,3 +160,18 @@ def double(self: Tensor) -> Tensor:
 
 
 METHODS.update({f.__name__: f for f in (bool, byte, char, short, int, long, half, bfloat16, float, double)})
+
+
+def of_data_or_sizes(data: tuple, dtype: dtype, device: Any) -> Tensor:
+    """A tensor of data, or uninitialized, of sizes that are passed."""
+    if len(data) == 1 and not isinstance(data[0], builtins.int | Size):
+        return tensor(data[0], dtype, device)
+    return empty(*data or (0,), dtype=dtype, device=device)
+
+
+def tensor_of_class(*data: Any, device: Any = None) -> Tensor:
+    """What `Tensor(...)` makes, in the default dtype: see `of_data_or_sizes`."""
+    return of_data_or_sizes(data, get_default_dtype(), device)
+
+
+tensor_of_class.__name__ = tensor_of_class.__qualname__ = "Tensor"  # in messages

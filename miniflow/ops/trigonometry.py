@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from miniflow import scalar
+from miniflow.formulas import scalar
+from miniflow.formulas.scalar import cos as cosine
+from miniflow.formulas.scalar import cosh as hyperbolic_cosine
+from miniflow.formulas.scalar import sin as sine
+from miniflow.formulas.scalar import sinh as hyperbolic_sine
+from miniflow.formulas.scalar import sqrt, where
 from miniflow.ops.pointwise import pointwise
-from miniflow.scalar import cos as cosine
-from miniflow.scalar import cosh as hyperbolic_cosine
-from miniflow.scalar import sin as sine
-from miniflow.scalar import sinh as hyperbolic_sine
-from miniflow.scalar import sqrt, where
 
 
 @pointwise(cpu=np.sin, accepts="f", integers="float")
@@ -101,15 +103,6 @@ def cosh(x):
 cosh.gradient(lambda dy, x: dy * hyperbolic_sine(x))
 
 
-@pointwise(cpu=np.tanh, accepts="f", integers="float", amp="gray", nn="Tanh")
-def tanh(x):
-    """The hyperbolic tangent, elementwise. `torch.tanh`."""
-    return scalar.tanh(x)
-
-
-tanh.gradient(lambda dy, out: dy * (1 - out * out))
-
-
 @pointwise(cpu=np.arcsinh, accepts="f", integers="float", synonyms=("arcsinh",))
 def asinh(x):
     """The number whose hyperbolic sine is x, elementwise. `torch.asinh`."""
@@ -145,3 +138,21 @@ def hypot(x, y):
 
 hypot.gradient("x")(lambda dy, x, out: dy * x / out)
 hypot.gradient("y")(lambda dy, y, out: dy * y / out)
+
+
+@pointwise(accepts="f", integers="float")
+def rad2deg(x):
+    """Radians in degrees, elementwise. `torch.rad2deg`."""
+    return x * (180 / math.pi)
+
+
+rad2deg.gradient(lambda dy: dy * (180 / math.pi))
+
+
+@pointwise(accepts="f", integers="float")
+def deg2rad(x):
+    """Degrees in radians, elementwise. `torch.deg2rad`."""
+    return x * (math.pi / 180)
+
+
+deg2rad.gradient(lambda dy: dy * (math.pi / 180))

@@ -1,15 +1,19 @@
-"""Views by strides alone, and the adjoints of those that are parts of a tensor."""
+"""Views by strides alone, slices, the adjoints of those that are parts of a tensor, and dims counted from the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from miniflow.backends.memory import peek
+from miniflow.backends.ranges import first_outside
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.errors import DimError, DTypeError, IndexRangeError
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -72,3 +76,146 @@ class IntoZeros(Op):
     @classmethod
     def backward(cls, ctx, dy: Tensor) -> Tensor:
         return call(cls.of, dy, **{name: value for name, value in ctx.attrs.items() if name != "shape"})
+
+
+def wrap_dim(op: str, dim: int, ndim: int) -> int:
+    """`dim` counted from the front; a 0-dim tensor is treated as having one dim, as PyTorch does.
+
+    >>> wrap_dim("sum", -1, 3)
+    2
+
+    Raises:
+        DimError: if there is no such dim.
+        DTypeError: if `dim` is not an integer.
+    """
+    try:
+        dim = operator.index(dim)
+    except TypeError:
+        given = f"dim={dim!r}" if not hasattr(dim, "shape") else f"a dim of shape {tuple(dim.shape)}"
+        raise DTypeError(f"{op}: got {given}; expected an integer dim") from None
+    n = ndim or 1
+    if not -n <= dim < n:
+        raise DimError(f"{op}: got dim={dim} for a tensor of {ndim} dims; expected a dim from {-n} to {n - 1}")
+    return dim + n if dim < 0 else dim
+
+
+def wrap_dims(op: str, dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Several dims counted from the front, each at most once; None and () stand for all.
+
+    Raises:
+        DimError: if a dim does not exist or comes twice.
+    """
+    if dims is None or isinstance(dims, tuple | list) and not dims:
+        return tuple(range(ndim))
+    wrapped = tuple([wrap_dim(op, d, ndim) for d in (dims if isinstance(dims, tuple | list) else (dims,))])
+    if len(set(wrapped)) != len(wrapped):
+        raise DimError(f"{op}: got dims {tuple(dims)}, in which a dim comes twice; expected each dim once")
+    return wrapped
+
+
+def sizes_of(sizes: tuple) -> tuple[int, ...]:
+    """Sizes given one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`."""
+    if len(sizes) == 1 and sizes[0].__class__ is not int and isinstance(sizes[0], tuple | list):
+        return tuple(sizes[0])
+    return sizes
+
+
+FARTHEST = 2**31 - 1  # NumPy's diagonals are numbered in 32 bits
+
+
+class Slice(StridedView):
+    """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
+
+    def infer(x, *, index):
+        return sliced_shape("getitem", x.shape, index), x.dtype
+
+
+class SliceIntoZeros(IntoZeros, of=Slice):
+    """y = zeros of `shape` with y[index] = x: the adjoint of `Slice`."""
+
+    amp = "clear"
+
+
+def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ...]:
+    """The shape of `x[index]` for an `x` of `shape`.
+
+    Raises:
+        IndexRangeError: for an int outside its dim, or too many indices.
+    """
+    consumed = sum(part is not None and part is not Ellipsis for part in index)
+    check_count(op, index.count(...), consumed, shape)
+    result, dim = [], 0
+    for part in index:
+        if part is Ellipsis:
+            skipped = len(shape) - consumed
+            result += shape[dim : dim + skipped]
+            dim += skipped
+        elif part is None:
+            result.append(1)
+        else:
+            if isinstance(part, slice):
+                result.append(len(range(*part.indices(shape[dim]))))
+            elif not -shape[dim] <= part < shape[dim]:
+                raise out_of_range(op, part, dim, shape)
+            dim += 1
+    return tuple(result)
+
+
+def check_count(op: str, ellipses: int, consumed: int, shape: tuple[int, ...]) -> None:
+    """Refuse several Ellipsis, and more indices than dims, with an IndexRangeError."""
+    if ellipses > 1:
+        raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
+    if consumed > len(shape):
+        given = f"{consumed} for a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: too many indices: got {given}; expected at most {len(shape)}")
+
+
+def check_in_range(
+    op: str, index: Any, dim: int, shape: tuple[int, ...], negative: bool = False, remedy: str = ""
+) -> None:
+    """Refuse an index along `dim` that has values outside of it, as far as they can be looked at.
+
+    Args:
+        negative: whether negative values count from the end.
+        remedy: what to do about it, for the message.
+
+    Raises:
+        IndexRangeError: for the first that is outside.
+    """
+    values = peek(index)
+    if values is None or not values.size:
+        return
+    size = shape[dim] if shape else 1
+    flat = np.ascontiguousarray(values, np.int64).reshape(-1)
+    bad = first_outside(flat, -size if negative else 0, size, 0) if size else 0
+    if bad >= 0:
+        raise out_of_range(op, values.flat[bad], dim, shape, negative, remedy)
+
+
+def out_of_range(
+    op: str, index: int, dim: int, shape: tuple[int, ...], negative: bool = True, remedy: str = ""
+) -> IndexRangeError:
+    """The error for an index outside the size of its dim."""
+    size = shape[dim] if shape else 1
+    expected = f"from {-size if negative else 0} to {size - 1}" if size else "none, since the dim is empty"
+    return IndexRangeError(
+        f"{op}: index {index} is out of range for dim {dim} of size {size} (shape {tuple(shape)}); expected {expected}"
+        f"{remedy}"
+    )
+
+
+def basic_part(op: str, part: Any) -> Any:
+    """An int, slice, None or Ellipsis of an index, in plain Python ints.
+
+    Raises:
+        IndexRangeError: for a slice with a step below 1.
+    """
+    if not isinstance(part, slice):
+        return part
+    step = 1 if part.step is None else int(part.step.__index__())
+    if step < 1:
+        raise IndexRangeError(
+            f"{op}: got a slice with step {step}; step must be greater than zero: use flip() to reverse a dim"
+        )
+    bounds = [None if bound is None else bound.__index__() for bound in (part.start, part.stop)]
+    return slice(*bounds, None if step == 1 else step)

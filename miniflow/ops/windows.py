@@ -1,4 +1,4 @@
-"""The arguments of convolution and pooling: numbers for each dim, the shapes of images."""
+"""Windows: the arguments of convolution and pooling, the shapes of images, and `Tensor.unfold`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import operator
 from typing import Any
 
 from miniflow.backends.windows import Padding, Pair, window_count
+from miniflow.dispatch.dispatcher import call
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.ops.indexing import select
+from miniflow.ops.method import method
+from miniflow.ops.shape import View
+from miniflow.ops.views import IntoZeros, StridedView, wrap_dim
 from miniflow.tensor import Tensor
 
 Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
@@ -77,3 +82,52 @@ def window_counts(
         wanted = "images at least as large as the kernel: pad more, or use a smaller kernel"
         raise refusal(ShapeError, op, wanted, input=shape, kernel=kernel, dilation=dilation, padding=padding)
     return rows, columns
+
+
+class Unfold(StridedView):
+    """y[..., w, ..., k] = x[..., w * step + k, ...]: all windows of `size` along `dim`, as a view."""
+
+    def infer(x, *, dim, size, step):
+        limit = x.shape[dim]
+        if not 0 <= size <= limit or step <= 0:
+            given = f"size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}"
+            raise ShapeError(f"unfold: got {given}; expected a size from 0 to {limit} and a step of at least 1")
+        return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
+
+    @classmethod
+    def common_dims(cls, shape, attrs):
+        (whole,), (part,) = super().common_dims(shape, attrs)
+        return [whole.replace(part[-1], ".")], [f"{part[:-1]}."]  # a window is not split, even if there is only one
+
+
+class FoldAdd(IntoZeros, of=Unfold):
+    """Every window of x added to its position in zeros of `shape`: the adjoint of `Unfold`."""
+
+
+@method
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """The view of all windows of `size` elements along `dimension`, every `step` elements; they make a new last dim.
+
+    Args:
+        self: shape (..., n, ...), with n at `dimension`.
+        dimension: the dim to take windows along.
+        size: elements of a window, at most n.
+        step: from the start of a window to that of the next, at least 1.
+
+    Returns:
+        shape (..., (n - size) // step + 1, ..., size). Windows that overlap cannot be written to.
+
+    Raises:
+        DimError: for a dim that does not exist.
+        ShapeError: for a size or step out of range.
+
+    >>> import miniflow as flow
+    >>> flow.arange(5).unfold(0, 3, 2).tolist()
+    [[0, 1, 2], [2, 3, 4]]
+
+    Source: `torch.Tensor.unfold`.
+    """
+    dim = wrap_dim("unfold", dimension, self._array.ndim)
+    if not self._array.ndim:
+        return select(call(Unfold, call(View, self, shape=(1,)), dim=0, size=size, step=step), 0, 0)
+    return call(Unfold, self, dim=dim, size=size, step=step)

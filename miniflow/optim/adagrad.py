@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from miniflow.arguments import AT_LEAST_0, check_range
+from miniflow.nn.arguments import AT_LEAST_0, check_range
 from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
 from miniflow.optim.update import Fused, Update
 

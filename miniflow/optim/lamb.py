@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from miniflow.dispatch import update
-from miniflow.ops.piecewise import where
+from miniflow.dispatch.dispatcher import update
+from miniflow.dispatch.tape import no_grad
+from miniflow.ops.indexing import where
 from miniflow.optim.adam import AdamUpdate
 from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of, new_state
 from miniflow.optim.sgd import SgdUpdate
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from miniflow.arguments import check_choice
+from miniflow.dispatch.tape import enable_grad, no_grad
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import check_choice
 from miniflow.nn.utils.parameters import parameters_to_vector, vector_to_parameters
 from miniflow.ops.creation import zeros_like
 from miniflow.optim.optimizer import Optimizer, ParameterGroups
-from miniflow.tape import enable_grad, no_grad
 from miniflow.tensor import Tensor
 
 SUFFICIENT_DECREASE, CURVATURE, MOST_STEPS = 1e-4, 0.9, 25  # c1 and c2 of the Wolfe conditions

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.arguments import AT_LEAST_0, ExplainsArguments, check_pair, check_range
 from miniflow.device import by_device
-from miniflow.dispatch import update
+from miniflow.dispatch.dispatcher import update
+from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_pair, check_range
 from miniflow.nn.modules.state import place_problem
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
 from miniflow.ops.creation import full
 from miniflow.ops.promotion import to_device
 from miniflow.optim.update import Update
-from miniflow.tape import enable_grad, modes
 from miniflow.tensor import Tensor
 
 ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from miniflow.arguments import AT_LEAST_0, check_pair
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import AT_LEAST_0, check_pair
 from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of
 from miniflow.optim.update import Fused, Update
 

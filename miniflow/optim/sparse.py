@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.arguments import AT_LEAST_0, check_pair, check_range
-from miniflow.dispatch import Op, update
-from miniflow.ops.slice import check_in_range
+from miniflow.dispatch.dispatcher import Op, update
+from miniflow.nn.arguments import AT_LEAST_0, check_pair, check_range
+from miniflow.ops.views import check_in_range
 from miniflow.optim.adagrad import AdagradUpdate
 from miniflow.optim.adam import AdamUpdate
 from miniflow.optim.optimizer import Optimizer, ParameterGroups, arguments_of

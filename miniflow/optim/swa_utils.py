@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from miniflow.arguments import AT_LEAST_0, check_choice, check_range
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm
 from miniflow.ops.creation import tensor
 from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 Tensors = list[Tensor]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 
 
 class Update(Op):
-    """One step of an optimizer by a rule of `miniflow.update_rules`.
+    """One step of an optimizer by a rule of `miniflow.formulas.update_rules`.
 
     The groups are parameters, gradients, the states, and then `more`, which only passes over graphs give an update: for
     sparse ones see `optim.sparse`, for fused ones `Fused`.

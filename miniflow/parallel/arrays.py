@@ -9,7 +9,7 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op, run_kernel
+from miniflow.dispatch.dispatcher import Op, run_kernel
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta

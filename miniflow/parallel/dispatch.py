@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniflow.dispatch import Op, run_kernel
+from miniflow.dispatch.dispatcher import Op, run_kernel
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, region, shape_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing, dispatch
 from miniflow.parallel.placement import placement
 from miniflow.parallel.signature import candidates
 from miniflow.sbp import NdSbp, as_nd_sbp, show
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

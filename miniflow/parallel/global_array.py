@@ -10,7 +10,7 @@ import numpy as np
 
 from miniflow.backends.geometry import layout_of
 from miniflow.device import Place
-from miniflow.dispatch import run_kernel
+from miniflow.dispatch.dispatcher import run_kernel
 from miniflow.parallel import world
 from miniflow.parallel.placement import PlacementWithSbp, placement
 from miniflow.sbp import B, NdSbp, P, show

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.errors import ArgumentError
 from miniflow.parallel import world
-from miniflow.process import user_level
 
 listeners: list[Callable] = []  # called with what a collective does, in words, and its ranks, before it runs
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import ALL, dtype
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
 from miniflow.ops.creation import empty
 from miniflow.parallel import world
 from miniflow.parallel.group import ProcessGroup, Work, ranks_of
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 MAX_DIMS = 16  # of a tensor that is sent

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing
 from miniflow.parallel.global_array import GlobalArray

@@ -17,10 +17,12 @@ import miniflow.parallel.check  # noqa: F401  (compares what MPI ranks run)
 import miniflow.parallel.dispatch  # noqa: F401  (the kernels of operators)
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.tape import modes, no_grad
 from miniflow.errors import ArgumentError, DTypeError, PlacementError, ShapeError
 from miniflow.ops.creation import zeros
-from miniflow.ops.shape import input_shape
+from miniflow.ops.method import METHODS
+from miniflow.ops.views import input_shape
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
@@ -28,7 +30,6 @@ from miniflow.parallel.partition import check_axes, local_shape
 from miniflow.parallel.placement import PlacementWithSbp
 from miniflow.parallel.placement import placement as Placement
 from miniflow.sbp import B, NdSbp, P, as_nd_sbp, show
-from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
 
@@ -312,7 +313,8 @@ def _is_consistent(x: Tensor) -> bool:
     return x.is_global
 
 
-Tensor.placement, Tensor.sbp, Tensor.shards = property(_placement), property(_sbp), property(_shards)
-Tensor.to_global, Tensor.to_local = to_global, to_local
-Tensor.local_to_global, Tensor.global_to_global = _local_to_global, _global_to_global
-Tensor.to_consistent, Tensor.is_consistent = _to_consistent, property(_is_consistent)
+METHODS.update(
+    placement=property(_placement), sbp=property(_sbp), shards=property(_shards), to_global=to_global,
+    to_local=to_local, local_to_global=_local_to_global, global_to_global=_global_to_global,
+    to_consistent=_to_consistent, is_consistent=property(_is_consistent),
+)  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from miniflow.dispatch.tape import Leaf, Node, ancestors
 from miniflow.errors import AutogradError
 from miniflow.show.layout import Layout, layered
-from miniflow.tape import Leaf, Node, ancestors
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

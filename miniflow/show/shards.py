@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miniflow.errors import PlacementError, ShapeError
+from miniflow.ops.method import METHODS
 from miniflow.parallel import boxing as boxings
 from miniflow.parallel.explain import target
 from miniflow.parallel.partition import region
@@ -113,4 +114,4 @@ def draw_part(axis: Any, rank: int, shape: tuple[int, ...], bounds: tuple, color
     axis.set_axis_off()
 
 
-Tensor.show = shards
+METHODS["show"] = shards

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from miniflow.dispatch.tape import Node, enable_grad, is_grad_enabled, modes, sequence
 from miniflow.errors import AutogradError
 from miniflow.ops.generator import get_rng_state, set_rng_state
-from miniflow.tape import Node, enable_grad, is_grad_enabled, modes, sequence
 from miniflow.tensor import Tensor
 
 

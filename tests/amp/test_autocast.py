@@ -8,8 +8,8 @@ from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
-from miniflow.tape import modes
 
 F = nn.functional
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)

@@ -8,8 +8,8 @@ from checks import assert_same
 
 import miniflow as flow
 from miniflow.backends.registry import KERNELS, Kernel, kernel_of
+from miniflow.dispatch.tape import modes
 from miniflow.ops.promotion import Cast
-from miniflow.tape import modes
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(6, 6)).astype(np.float32)

@@ -8,7 +8,7 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.backends.memory import to_host
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.passes.autocast import has_number, is_float32

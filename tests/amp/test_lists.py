@@ -2,7 +2,7 @@
 
 from op_classes import AmpBlackIdentity
 
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 
 
 def test_classes_are_known():

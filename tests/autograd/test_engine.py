@@ -9,7 +9,7 @@ from op_classes import Mul, Neg
 
 import miniflow as flow
 from miniflow.autograd import engine
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ArgumentError, AutogradError
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 import miniflow.ops.activation  # noqa: F401  (defines formulas)
 from miniflow.backends.body import CAST, Body, Step, arity
-from miniflow.dispatch import Op, as_array, kernel_on
+from miniflow.dispatch.dispatcher import Op, as_array, kernel_on
+from miniflow.formulas.scalar import Expr, arguments, expression
 from miniflow.ops.promotion import Cast
-from miniflow.scalar import Expr, arguments, expression
 
 
 def evaluated(*inputs: np.ndarray, body: Body) -> tuple[np.ndarray, ...]:

@@ -18,7 +18,7 @@ from compare import assert_close, count_comparison
 
 import miniflow as flow
 from miniflow.backends.memory import to_host
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.graph import trace
 from miniflow.graph.interpret import execute, interpret
 from miniflow.graph.ir import BUFFER, CONSTANT, FORWARD, INPUT, PARAMETER, Instruction, Program, Slot, with_numbers

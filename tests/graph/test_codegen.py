@@ -18,12 +18,12 @@ from miniflow.backends.body import Body, Step, arity
 from miniflow.backends.cpu import pointwise as cpu
 from miniflow.backends.cuda import pointwise as cuda
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import GraphError
+from miniflow.formulas.scalar import FORMULAS, expression, is_number, key_of
 from miniflow.graph.codegen.fused import FusedElementwise
 from miniflow.graph.codegen.regions import Contraction
-from miniflow.ops.elementwise import square
-from miniflow.scalar import FORMULAS, expression, is_number, key_of
+from miniflow.ops.arithmetic import square
 
 F = "float32"
 fused = kernel_on(FusedElementwise, "cpu")
@@ -467,7 +467,7 @@ def test_infer_knows_shapes_and_dtypes():
 PROGRAM = """
 import numpy as np
 from numba.core import event
-import miniflow.ops.elementwise
+import miniflow.ops.arithmetic
 from miniflow.backends.body import Body, Step
 from miniflow.backends.cpu.pointwise import loops
 

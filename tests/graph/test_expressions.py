@@ -6,7 +6,7 @@ import pytest
 from programs import ProgramBuilder, assert_same_results, op_names
 
 import miniflow as flow
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.passes import elementwise_fusion

@@ -14,7 +14,7 @@ from miniflow.graph.ir import BACKWARD, BUFFER, UPDATE, Draws, Instruction
 from miniflow.graph.passes.accumulation import run, varying
 from miniflow.ops.dropout import Dropout, DropoutGrad
 from miniflow.ops.generator import Generator
-from miniflow.ops.reduce import Sum
+from miniflow.ops.reduction import Sum
 from miniflow.optim.sgd import SgdUpdate
 
 SGD = {"lr": 0.5, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}

@@ -8,13 +8,13 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 import miniflow as flow
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import add_to_output
 from miniflow.ops.accumulate import EmbeddingAdd
 from miniflow.ops.embedding import EmbeddingGrad
-from miniflow.ops.slice import SliceIntoZeros
+from miniflow.ops.views import SliceIntoZeros
 
 EXACT = {"exact": False, "rtol": 0, "atol": 0}  # -0 may become 0
 

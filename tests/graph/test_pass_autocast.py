@@ -12,14 +12,14 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.graph.ir import BACKWARD, FORWARD, UPDATE
 from miniflow.graph.trace import active
-from miniflow.ops.amp_identity import AmpBlackIdentity
 from miniflow.ops.embedding import Embedding
-from miniflow.ops.join import Cat
-from miniflow.ops.loss import CrossEntropy
+from miniflow.ops.joining import Cat
+from miniflow.ops.loss_scale import AmpBlackIdentity
+from miniflow.ops.losses import CrossEntropy
 from miniflow.ops.matmul import Linear, Matmul
-from miniflow.ops.norm import BatchNormInference
+from miniflow.ops.normalization import BatchNormInference
 from miniflow.ops.promotion import Cast
-from miniflow.ops.reduce import Mean, Sum
+from miniflow.ops.reduction import Mean, Sum
 from miniflow.ops.shape import View
 from miniflow.ops.softmax import Softmax
 

@@ -10,9 +10,9 @@ from miniflow import nn
 from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import bias_add, elementwise_fusion
-from miniflow.ops.conv import Conv2d
+from miniflow.ops.convolution import Conv2d
 from miniflow.ops.matmul import Linear
-from miniflow.ops.reduce import Sum
+from miniflow.ops.reduction import Sum
 from miniflow.ops.shape import View
 
 

@@ -13,7 +13,7 @@ from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import accumulation, cse, dead_code
 from miniflow.graph.passes.checkpointing import flagged, run, segments_of
 from miniflow.ops.matmul import Linear, Matmul
-from miniflow.ops.norm import BatchNorm
+from miniflow.ops.normalization import BatchNorm
 
 PRODUCT = {"transpose_x": False, "transpose_y": False}
 

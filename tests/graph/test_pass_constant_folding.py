@@ -7,7 +7,7 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 from miniflow.graph.ir import Scalar
 from miniflow.graph.passes import constant_folding
 from miniflow.ops.random import Uniform
-from miniflow.ops.reduce import Sum
+from miniflow.ops.reduction import Sum
 from miniflow.ops.shape import Expand
 
 

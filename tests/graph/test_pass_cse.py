@@ -6,7 +6,7 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 from miniflow.graph.passes import cse
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.reduce import Sum
+from miniflow.ops.reduction import Sum
 
 
 def test_the_same_is_computed_once():

@@ -7,7 +7,7 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.passes import dead_code
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.norm import BatchNorm
+from miniflow.ops.normalization import BatchNorm
 
 
 def test_instructions_and_constants_without_a_reader_are_dropped():

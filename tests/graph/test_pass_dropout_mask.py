@@ -6,7 +6,7 @@ from op_classes import Add, Gelu, Neg, Relu, ReluGrad
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.graph.passes import dead_code, dropout_mask
 from miniflow.ops.dropout import Dropout, DropoutGrad, DropoutMask
 

@@ -15,7 +15,7 @@ from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.promotion import Cast
-from miniflow.ops.reduce import Sum
+from miniflow.ops.reduction import Sum
 from miniflow.ops.shape import Expand
 
 PLAIN = {"transpose_x": False, "transpose_y": False}

@@ -9,12 +9,12 @@ from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code, layout
 from miniflow.graph.strides import Strides
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.join import Cat
+from miniflow.ops.joining import Cat
 from miniflow.ops.matmul import Linear, Matmul
-from miniflow.ops.norm import LayerNorm, LayerNormGrad
+from miniflow.ops.normalization import LayerNorm, LayerNormGrad
 from miniflow.ops.permute import Permute, Transpose
 from miniflow.ops.shape import Clone, Expand, View
-from miniflow.ops.slice import Slice
+from miniflow.ops.views import Slice
 
 
 def simplified(b: ProgramBuilder, *outputs: Slot) -> Program:

@@ -17,7 +17,7 @@ import miniflow as flow
 from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import normalization_activation
-from miniflow.ops.norm import BatchNorm, BatchNormGrad, BatchNormInference
+from miniflow.ops.normalization import BatchNorm, BatchNormGrad, BatchNormInference
 from miniflow.ops.promotion import Cast
 
 SHAPES = [(4, 3), (2, 3, 5), (3, 5, 2, 2), (2, 3, 7, 9), (5, 17, 64, 33)]

@@ -11,7 +11,7 @@ from miniflow import nn
 from miniflow.device import CPU
 from miniflow.graph.passes import relu_after_pool
 from miniflow.graph.trace import record
-from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
+from miniflow.ops.pooling import MaxPool2d, MaxPool2dGrad
 
 WINDOW = dict(kernel=(2, 2), stride=(2, 2), padding=((0, 0), (0, 0)), dilation=(1, 1), ceil_mode=False)
 

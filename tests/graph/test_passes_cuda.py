@@ -8,7 +8,7 @@ from programs import ProgramBuilder, assert_same_results, of_model, op_names, ra
 import miniflow as flow
 from miniflow.graph.passes import add_to_output, algebraic, dead_code, dropout_mask, layout, normalization_activation
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.norm import BatchNorm
+from miniflow.ops.normalization import BatchNorm
 
 pytestmark = pytest.mark.usefixtures("checked_executor")
 

@@ -163,7 +163,7 @@ def test_outputs_that_are_inputs_states_or_constants_are_copies():
 
 
 def sgd(weight, gradient):
-    from miniflow.dispatch import update
+    from miniflow.dispatch.dispatcher import update
     from miniflow.optim.sgd import SGD
 
     options = {"lr": 0.5, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}

@@ -18,7 +18,7 @@ from twins import OPTIMIZERS as RULES
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, GraphError, ShapeError
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.passes import PIPELINE, arguments

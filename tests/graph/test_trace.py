@@ -7,11 +7,11 @@ from checks import assert_same
 import miniflow as flow
 from miniflow import nn
 from miniflow.device import CPU
+from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
 from miniflow.graph.interpret import interpret
 from miniflow.graph.ir import BACKWARD, CAPTURED, CONSTANT, FORWARD, UPDATE
 from miniflow.graph.trace import active, record
-from miniflow.tape import modes
 
 X = np.random.default_rng(0).normal(size=(4, 5, 6)).astype(np.float32)
 ROWS = np.array([0, -1, 2])

@@ -11,7 +11,7 @@ from compare import count_comparison
 import miniflow as flow
 from miniflow import nn
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.saved.operands import RULES, inferred, known_ops

@@ -11,7 +11,7 @@ import miniflow.backends.cpu  # noqa: F401  (registers the kernels, as does the 
 import miniflow.backends.cuda  # noqa: F401
 from miniflow.backends.cuda.array import DeviceArray, from_host
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import Op, kernel_on
+from miniflow.dispatch.dispatcher import Op, kernel_on
 
 LAYOUTS = ("contiguous", "transposed", "strided", "reversed")
 

@@ -9,7 +9,7 @@ from compare import assert_close
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.kernels import clip_grad
 from miniflow.kernels.clip_grad import THREADS
 from miniflow.nn.utils.clip_grad import TotalNorm

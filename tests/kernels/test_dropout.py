@@ -7,7 +7,7 @@ from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
 import miniflow as flow
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.kernels.dropout import draw_mask, drop, drop_rest
 from miniflow.ops.dropout import DropoutMask
 

@@ -6,7 +6,7 @@ from both import on_device, results, run_kernel
 from checks import assert_close
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-import miniflow.ops.norm_activation  # noqa: F401  (eager mode does not use these ops)
+import miniflow.ops.normalization  # noqa: F401  (eager mode does not use these ops)
 from miniflow.kernels import batch_norm as kernels
 from miniflow.kernels.batch_norm import SEGMENT
 

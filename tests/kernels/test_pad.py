@@ -8,7 +8,8 @@ from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 import miniflow as flow
 from miniflow.backends.cuda.rows import cover
 from miniflow.kernels.pad import fold_add, one_hot
-from miniflow.ops.slice import Diagonal, Slice
+from miniflow.ops.diagonal import Diagonal
+from miniflow.ops.views import Slice
 
 
 def normal(*shape, dtype=np.float32):

@@ -5,7 +5,7 @@ import pytest
 from both import agree, numbers_of, on_device
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
-import miniflow.ops.elementwise  # noqa: F401  (defines operators)
+import miniflow.ops.arithmetic  # noqa: F401  (defines operators)
 from miniflow.backends.body import Body, Step
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.pointwise import cover, halved, kernel_of, merged, pointwise

@@ -6,7 +6,7 @@ from both import agree, run_kernel
 from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.kernels.recurrent import CELLS
-from miniflow.ops.recurrent import SAVED
+from miniflow.ops.recurrence import SAVED
 
 HIDDEN = 5
 SIZES = {"one length": (4, 4, 4), "packed": (4, 3, 3, 1)}

@@ -10,7 +10,7 @@ import miniflow.backends.cuda  # noqa: F401  (registers the kernels)
 from miniflow.backends.cpu.sparse import hash_table_size
 from miniflow.backends.cuda.rows import cover
 from miniflow.backends.registry import KERNELS
-from miniflow.dispatch import kernel_on
+from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.kernels.sparse import SPREAD, add_to_owners, find_owners, put_rows
 from miniflow.ops.embedding import EmbeddingGrad
 from miniflow.optim.sparse import GroupRows

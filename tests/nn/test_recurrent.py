@@ -6,7 +6,7 @@ from checks import assert_close
 
 import miniflow as flow
 from miniflow.nn.modules.rnn import TimeSteps
-from miniflow.ops.recurrent import CELLS, scan
+from miniflow.ops.recurrence import CELLS, scan
 
 ON_EVERY_DEVICE = True
 HIDDEN = 5

@@ -7,7 +7,7 @@ import pytest
 import miniflow as flow
 from miniflow.errors import ArgumentError, DTypeError
 from miniflow.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
-from miniflow.ops.elementwise import erf
+from miniflow.ops.special_functions import erf
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])

@@ -10,9 +10,9 @@ from samples import ROWS, Row
 
 import miniflow as flow
 from miniflow import errors
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentTypeError, DeviceError, DTypeError, IndexRangeError, ShapeError
 from miniflow.nn import functional as F
-from miniflow.operands import takes_tensors
 from miniflow.ops.pointwise import OPERATORS
 
 OURS = tuple(kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__)

@@ -7,8 +7,8 @@ import pytest
 
 import miniflow as flow
 import miniflow.nn.functional as F
+from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentTypeError, DTypeError, IndexRangeError
-from miniflow.operands import takes_tensors
 from miniflow.ops.pointwise import OPERATORS
 from miniflow.ops.softmax import Softmax
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import miniflow as flow
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 
 ROOT = Path(flow.__file__).parent.parent
 table = importlib.import_module("miniflow.ops.__main__")

@@ -10,7 +10,7 @@ from checks import as_array, assert_close, assert_same, on_device
 
 import miniflow as flow
 from miniflow.backends.cpu import random as kernels
-from miniflow.dispatch import call
+from miniflow.dispatch.dispatcher import call
 from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from miniflow.ops.dropout import dropout
 from miniflow.ops.generator import Generator

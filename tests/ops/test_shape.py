@@ -6,7 +6,7 @@ from checks import as_array, assert_same, check_op, on_device, share_memory
 
 import miniflow as flow
 from miniflow.errors import DimError, DTypeError, IndexRangeError, ShapeError
-from miniflow.ops import pad as padding
+from miniflow.ops import embedding, padding
 from miniflow.ops.shape import sum_to_shape
 
 A = np.random.default_rng(1).uniform(0.5, 2.0, (3, 4, 5))
@@ -164,9 +164,9 @@ def test_expanded_views_cannot_be_written():
 
 def test_one_hot():
     x = flow.tensor([[2, 0], [1, 1]])
-    assert_same(padding.one_hot(x), np.eye(3, dtype=np.int64)[as_array(x)])
-    assert_same(padding.one_hot(x, 5), np.eye(5, dtype=np.int64)[as_array(x)])
-    assert padding.one_hot(flow.zeros(0, dtype=flow.int64), 4).shape == (0, 4)
+    assert_same(embedding.one_hot(x), np.eye(3, dtype=np.int64)[as_array(x)])
+    assert_same(embedding.one_hot(x, 5), np.eye(5, dtype=np.int64)[as_array(x)])
+    assert embedding.one_hot(flow.zeros(0, dtype=flow.int64), 4).shape == (0, 4)
 
 
 X = flow.zeros(2, 3)
@@ -219,13 +219,13 @@ ERRORS = [
     (lambda: padding.pad(X, (1, 1), "mirror"), DTypeError, "mode='mirror'; expected 'constant'"),
     (lambda: padding.pad(X, (1, 1), "reflect", 2.0), DTypeError, "only mode='constant' has a value"),
     (
-        lambda: padding.one_hot(flow.tensor([3]), 3),
+        lambda: embedding.one_hot(flow.tensor([3]), 3),
         IndexRangeError,
         "one_hot: index 3 is out of range .* expected from 0 to 2",
     ),
-    (lambda: padding.one_hot(flow.tensor([-1])), IndexRangeError, "one_hot: index -1 is out of range"),
-    (lambda: padding.one_hot(flow.tensor([1.0])), DTypeError, "one_hot: got float32"),
-    (lambda: padding.one_hot(flow.tensor([1]), 0), ShapeError, "num_classes=0"),
+    (lambda: embedding.one_hot(flow.tensor([-1])), IndexRangeError, "one_hot: index -1 is out of range"),
+    (lambda: embedding.one_hot(flow.tensor([1.0])), DTypeError, "one_hot: got float32"),
+    (lambda: embedding.one_hot(flow.tensor([1]), 0), ShapeError, "num_classes=0"),
 ]
 
 

@@ -13,7 +13,7 @@ from compare import count_comparison
 from test_signatures import EVERY, calls_of, four_ranks, parts  # noqa: F401  (a fixture)
 
 import miniflow as flow
-from miniflow import dispatch
+from miniflow.dispatch import dispatcher
 from miniflow.parallel import partition
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B, P, S, show
@@ -81,7 +81,7 @@ def valid(case, where):
     """All signatures that fit: of operands, of results."""
     op, arrays, attrs = case
     random = np.random.default_rng(0)
-    want = dispatch.run_kernel(op, arrays, attrs)
+    want = dispatcher.run_kernel(op, arrays, attrs)
     want = [want] if op.single else want
     for given in itertools.product(*map(choices, arrays)):
         spread = [
@@ -93,7 +93,7 @@ def valid(case, where):
                 local = [x[rank] if isinstance(x, dict) else x for x in spread]
                 op.infer(*local, **attrs)
                 with np.errstate(all="ignore"):
-                    got = dispatch.run_kernel(op, local, attrs)
+                    got = dispatcher.run_kernel(op, local, attrs)
                 made.append([got] if op.single else got)
         except Exception:  # noqa: BLE001, S112  (the parts do not fit together)
             continue
@@ -120,7 +120,7 @@ def test_what_is_not_stated_has_a_reason(row, monkeypatch):
             op.__name__ in TRUSTING
             or op.sbp is None
             or op.shape_depends_on_values
-            or op.on_shard is not dispatch.Op.on_shard
+            or op.on_shard is not dispatcher.Op.on_shard
             or "shape" in attrs
         ):
             continue

@@ -14,8 +14,8 @@ from compare import assert_close, count_comparison
 from samples import ROWS
 
 import miniflow as flow
-from miniflow import dispatch
-from miniflow.dispatch import Op
+from miniflow.dispatch import dispatcher
+from miniflow.dispatch.dispatcher import Op
 from miniflow.parallel import partition, world
 from miniflow.parallel.placement import placement
 from miniflow.sbp import B, P, show
@@ -136,7 +136,7 @@ EVERY = [*ROWS, *map(Other, OTHERS)]
 def calls_of(row: Any, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     """The operators that a row runs in float64, with arrays and attributes; each geometry once."""
     found: dict[str, Case] = {}
-    find = dispatch.find_kernel
+    find = dispatcher.find_kernel
 
     def watch(op, arrays):
         kernel = find(op, arrays)
@@ -152,7 +152,7 @@ def calls_of(row: Any, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
 
     for op in Op.by_name.values():
         monkeypatch.setattr(op, "kernels", {})
-    monkeypatch.setattr(dispatch, "find_kernel", watch)
+    monkeypatch.setattr(dispatcher, "find_kernel", watch)
     run(row)
     monkeypatch.undo()
     return list(found.values())
@@ -181,7 +181,7 @@ def check(case: Case, where: placement) -> Iterator[str]:
     """Compute by each signature; yield its text."""
     op, arrays, attrs = case
     random = np.random.default_rng(0)
-    want = dispatch.run_kernel(op, arrays, attrs)
+    want = dispatcher.run_kernel(op, arrays, attrs)
     want = [want] if op.single else want
     for given, results in op.sbp(*arrays, ranks=len(where.flat), **attrs):
         shards = [

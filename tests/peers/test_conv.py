@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import miniflow as flow
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.conv import conv2d
+from miniflow.ops.convolution import conv2d
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 

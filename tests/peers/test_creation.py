@@ -7,7 +7,7 @@ import pytest
 from checks import assert_close, assert_same, check_against_torch
 
 import miniflow as flow
-from miniflow.printing import set_printoptions, values_text
+from miniflow.ops.printing import set_printoptions, values_text
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 

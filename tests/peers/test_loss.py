@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.ops import loss as losses
+from miniflow.ops import losses
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 F = torch.nn.functional

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.ops.norm import batch_norm, layer_norm
+from miniflow.ops.normalization import batch_norm, layer_norm
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 F = torch.nn.functional

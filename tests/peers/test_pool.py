@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import miniflow as flow
 from miniflow.errors import ArgumentError, ShapeError
-from miniflow.ops.pool import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from miniflow.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 

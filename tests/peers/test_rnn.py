@@ -7,7 +7,7 @@ from checks import assert_close
 
 import miniflow as flow
 from miniflow.nn.modules.rnn import TimeSteps
-from miniflow.ops.recurrent import CELLS, SAVED, scan
+from miniflow.ops.recurrence import CELLS, SAVED, scan
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 

@@ -86,8 +86,8 @@ passed = check(2)
 #
 # ## In miniflow's source
 #
-# `miniflow/tape.py` is this engine's `Variable`: a `Node` knows its operator and where gradients go. In place of a
-# topological sort every node has a number, and backward visits the newest first: parents are always older.
+# `miniflow/dispatch/tape.py` is this engine's `Variable`: a `Node` knows its operator and where gradients go. In place
+# of a topological sort every node has a number, and backward visits the newest first: parents are always older.
 # `miniflow/autograd/` has `backward`. Each operator in `miniflow/ops` has its `backward` beside it; it is written in
 # operators, not in NumPy, so that gradients can be differentiated again.
 #

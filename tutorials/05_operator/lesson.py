@@ -31,7 +31,7 @@ rng = np.random.default_rng(0)
 # In a *pointwise* operator, each element of the result depends on one element of each operand. You write what happens
 # to one element. miniflow calls your function with symbols, and makes the loops from the recorded formula: for each
 # dtype, for the CPU, for CUDA, for fused loops in graphs. So broadcasting and dtypes are not your concern. The function
-# may use arithmetic, comparisons, and the functions of `miniflow/scalar.py`, such as `abs`, `sqrt` and `where`. An `if`
+# may use arithmetic, comparisons, and the functions of `formulas/scalar.py`, such as `abs`, `sqrt` and `where`. An `if`
 # on an element is not possible, since a symbol has no value; write `where(condition, x, y)`.
 #
 # The operator is *squareplus*, a smooth form of relu: $(x + \sqrt{x^2 + b}) / 2$ with $b > 0$. As it stands, the
@@ -146,7 +146,8 @@ passed = check(5)
 #
 # `docs/ADD_AN_OPERATOR.md` says what else there is to do in the package: tests, and rules for global tensors.
 # `miniflow/ops/activation.py` has pointwise operators; `miniflow/ops/softmax.py` is a class like yours, with its
-# kernels in `miniflow/backends/cpu/softmax.py` and `miniflow/kernels/softmax.py`. `miniflow/dispatch.py` calls them.
+# kernels in `miniflow/backends/cpu/softmax.py` and `miniflow/kernels/softmax.py`. `miniflow/dispatch/dispatcher.py`
+# calls them.
 #
 # Further reading: Barron 2021, "Squareplus: a softplus-like algebraic rectifier"; Martin and Cundy 2018, "Parallelizing
 # linear recurrent neural nets over sequence length"; Gu and Dao 2023, "Mamba: linear-time sequence modeling with

@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
-from miniflow import scalar
 from miniflow.backends.cuda.pointwise import kernel_for
 from miniflow.backends.registry import KERNELS, kernel
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
+from miniflow.formulas import scalar
 from miniflow.ops.pointwise import OPERATORS, pointwise
 
 

@@ -4,11 +4,11 @@ import numpy as np  # noqa: F401
 
 import miniflow as flow
 from miniflow.backends.cuda.launch import each
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ShapeError
+from miniflow.formulas.scalar import abs, sqrt, where
 from miniflow.hostcuda import cuda
 from miniflow.ops.promotion import require_floating, require_one_dtype
-from miniflow.scalar import abs, sqrt, where
 from tutorials import Todo  # noqa: F401
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import miniflow as flow
 from miniflow.autograd import gradcheck, gradgradcheck
-from miniflow.dispatch import Op, call
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.formulas.scalar import sqrt, where
 from miniflow.hostcuda import cuda
-from miniflow.scalar import sqrt, where
 from tutorials import drawn, refused, same
 from tutorials.implementation import load
 from tutorials.launches import launch

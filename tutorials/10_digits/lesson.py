@@ -141,8 +141,8 @@ passed = check(10)
 # ## In miniflow's source
 #
 # `miniflow/utils/data/` has `dataset.py`, `sampler.py`, `collate.py` and `dataloader.py`; its loader can also read in
-# worker processes. `miniflow/optim/lr_scheduler/` has the schedules, and `miniflow/ops/norm.py` batch normalization in
-# both modes.
+# worker processes. `miniflow/optim/lr_scheduler/` has the schedules, and `miniflow/ops/normalization.py` batch
+# normalization in both modes.
 #
 # Further reading: LeCun et al. 1998, "Gradient-based learning applied to document recognition"; Ioffe and Szegedy 2015,
 # "Batch normalization"; Loshchilov and Hutter 2017, "SGDR: Stochastic gradient descent with warm restarts"; Goyal et

@@ -162,8 +162,8 @@ passed = check(14)
 # ## In miniflow's source
 #
 # `miniflow/amp/grad_scaler.py` is the scaler, `miniflow/amp/autocast.py` chooses dtypes; each operator names its class
-# for it, such as `amp = "white"`. `miniflow/atomic.py` replaces files; it also waits until the disk has the data
-# (fsync), so that a power failure does no harm. `miniflow/utils/checkpoint.py` recomputes.
+# for it, such as `amp = "white"`. `miniflow/serialization/atomic.py` replaces files; it also waits until the disk has
+# the data (fsync), so that a power failure does no harm. `miniflow/utils/checkpoint.py` recomputes.
 #
 # Further reading: Micikevicius et al. 2018, "Mixed precision training"; Kalamkar et al. 2019, "A study of BFLOAT16 for
 # deep learning training"; Chen et al. 2016, "Training deep nets with sublinear memory cost"; Griewank and Walther 2000,

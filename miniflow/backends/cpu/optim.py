@@ -1,6 +1,6 @@
 """Optimizer updates: each reads and writes the memory of a parameter once, in a compiled call.
 
-The rules are those of `miniflow.update_rules`. Parameters, gradients and states come as lists of arrays of any layout
+The rules are those of `formulas.update_rules`. Parameters, gradients and states come as lists of arrays of any layout
 and floating dtype; parameters and states are changed in place. Half precision is computed in float32.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from miniflow.backends.cpu.threads import SHARED_FROM, share, unlocked
 from miniflow.backends.registry import kernel
-from miniflow.update_rules import RULES, Rule, loop_over, numbers_of
+from miniflow.formulas.update_rules import RULES, Rule, loop_over, numbers_of
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ABSENT = {real: np.empty(0, real) for real in (FLOAT32, FLOAT64)}  # stands in for a state that is left out

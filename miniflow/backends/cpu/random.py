@@ -15,7 +15,7 @@ import numpy as np
 from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 from miniflow.errors import ArgumentError
-from miniflow.philox import below, normal32, normal64, random_block, uniform32, uniform64
+from miniflow.formulas.philox import below, normal32, normal64, random_block, uniform32, uniform64
 
 EXACT: set[str] = set()
 ONE, TWO, THREE, FOUR = (np.uint64(n) for n in (1, 2, 3, 4))

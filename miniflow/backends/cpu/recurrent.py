@@ -12,7 +12,7 @@ from miniflow.backends.cpu.threads import unlocked
 from miniflow.backends.cpu.transpose import transpose_into
 from miniflow.backends.registry import kernel
 from miniflow.backends.time_steps import by_gate, states_before, time_steps
-from miniflow.recurrent_cells import cells, loops_over
+from miniflow.formulas.recurrent_cells import cells, loops_over
 
 SEVERAL = 32  # rows from which it pays to transpose the weight, which halves the time of a product
 CELLS = {name: [unlocked()(loop) for loop in loops_over(*pair)] for name, pair in cells(tanh, exp).items()}

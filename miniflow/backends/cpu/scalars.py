@@ -12,7 +12,7 @@ from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from numpy import ceil, floor, rint, trunc
 
-from miniflow.gamma import digamma, zeta
+from miniflow.formulas.gamma import digamma, zeta
 from miniflow.hostcuda.transcendental import erf, exp, log, tanh
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 
 from miniflow.backends.cpu.threads import unlocked
 from miniflow.backends.registry import KERNELS, camel_case, kernel
-from miniflow.update_rules import RULES
+from miniflow.formulas.update_rules import RULES
 
 NO_ROW = -1  # marks places without a row of their own
 SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places

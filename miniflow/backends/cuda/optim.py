@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.together import padded, plain, real_of, together, write_back
 from miniflow.backends.registry import kernel
+from miniflow.formulas.update_rules import RULES, Rule, numbers_of
 from miniflow.kernels.optim import UPDATES
-from miniflow.update_rules import RULES, Rule, numbers_of
 
 THREADS = 256
 

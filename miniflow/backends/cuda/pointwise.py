@@ -32,7 +32,7 @@ from miniflow.backends.geometry import merged
 from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import module_of
 from miniflow.dtype import HALF
-from miniflow.scalar import HALVES
+from miniflow.formulas.scalar import HALVES
 
 RANK = 4
 WIDE_FROM = 1 << 20  # elements, from which a GPU has no lack of threads

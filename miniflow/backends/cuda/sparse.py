@@ -14,8 +14,8 @@ from miniflow.backends.cuda.index import integers, take_rows, through_contiguous
 from miniflow.backends.cuda.launch import each
 from miniflow.backends.cuda.rows import as_bits, over_cells
 from miniflow.backends.registry import KERNELS, camel_case, kernel
+from miniflow.formulas.update_rules import RULES
 from miniflow.kernels import sparse as kernels
-from miniflow.update_rules import RULES
 
 
 @kernel("cuda")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.body import CAST, CASTABLE, Body, Step, computed
+from miniflow.formulas.scalar import FLOATS, HALVES, expression, is_number, key_of
 from miniflow.graph.ir import Instruction, Slot, scalars_in
 from miniflow.ops.pointwise import Pointwise
-from miniflow.scalar import FLOATS, HALVES, expression, is_number, key_of
 
 
 class Region:

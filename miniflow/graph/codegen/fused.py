@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.body import Body
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.ops.promotion import broadcast_shape
 
 

@@ -36,10 +36,10 @@ from miniflow.graph.ir import (
     substitute,
     with_numbers,
 )
-from miniflow.ops.elementwise import Add, Div
-from miniflow.ops.join import Cat, Stack
+from miniflow.ops.arithmetic import Add, Div
+from miniflow.ops.joining import Cat, Stack
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
-from miniflow.ops.slice import Slice
+from miniflow.ops.views import Slice
 
 
 def run(program: Program, accumulation_steps: int) -> Program:

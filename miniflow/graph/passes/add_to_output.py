@@ -20,15 +20,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
 from miniflow.ops.accumulate import EmbeddingAdd, SliceAdd
-from miniflow.ops.elementwise import Add
+from miniflow.ops.arithmetic import Add
 from miniflow.ops.embedding import EmbeddingGrad
-from miniflow.ops.join import Cat, Stack
-from miniflow.ops.slice import SliceIntoZeros
+from miniflow.ops.joining import Cat, Stack
+from miniflow.ops.views import SliceIntoZeros
 
 
 def run(program: Program) -> Program:

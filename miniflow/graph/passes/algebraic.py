@@ -27,7 +27,7 @@ import numpy as np
 
 from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 from miniflow.graph.strides import Strides
-from miniflow.ops.elementwise import Add, Mul, Neg, Sub
+from miniflow.ops.arithmetic import Add, Mul, Neg, Sub
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast, ToInteger, broadcast_shape
 from miniflow.ops.random import range_of

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from miniflow.graph.ir import BACKWARD, UPDATE, Instruction, Program, Slot, replaced
-from miniflow.ops.amp_identity import AmpBlackIdentity
+from miniflow.ops.loss_scale import AmpBlackIdentity
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast
 

@@ -19,8 +19,8 @@ from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import Contraction
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
-from miniflow.ops.conv import Conv2d
-from miniflow.ops.elementwise import Add
+from miniflow.ops.arithmetic import Add
+from miniflow.ops.convolution import Conv2d
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.shape import View
 

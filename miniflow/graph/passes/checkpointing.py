@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
-from miniflow.ops.norm import BatchNorm
+from miniflow.ops.normalization import BatchNorm
 
 NOT_AGAIN = (BatchNorm,)
 

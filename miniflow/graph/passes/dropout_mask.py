@@ -21,8 +21,8 @@ from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.ir import Instruction, Program
 from miniflow.graph.readers import Readers
 from miniflow.ops.activation import Relu, ReluGrad
+from miniflow.ops.arithmetic import Mul
 from miniflow.ops.dropout import Dropout, DropoutGrad, DropoutMask
-from miniflow.ops.elementwise import Mul
 from miniflow.ops.matmul import Linear
 
 SMALLEST = 1024  # elements: smaller arrays are not fused

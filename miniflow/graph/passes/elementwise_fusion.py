@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from miniflow.backends.body import MOST_OPERANDS
+from miniflow.formulas.scalar import is_number
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.codegen.regions import MOST_ARRAYS, MOST_STEPS, Contraction, peak_bytes
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
 from miniflow.graph.readers import Readers
-from miniflow.scalar import is_number
 
 WINDOWS = (64, 16, 4)  # how many instructions apart members may be; the next if the last one costs memory
 SMALLEST = {"cpu": 1024, "cuda": 0}  # elements: less work is not worth the compilation

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.dtype import HALF
 from miniflow.graph.ir import CONSTANT, Instruction, Program, Scalar, Slot
 from miniflow.nn.utils.clip_grad import ClipGradNorm, TotalNorm
+from miniflow.ops.arithmetic import Div, Mul
 from miniflow.ops.creation import zeros
-from miniflow.ops.elementwise import Div, Mul
 from miniflow.ops.loss_scale import UnscaleGradient
 from miniflow.ops.promotion import Cast
 from miniflow.optim.update import Update

@@ -23,14 +23,14 @@ from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 from miniflow.graph.readers import Readers
 from miniflow.graph.strides import Strides
 from miniflow.ops.dropout import Dropout
-from miniflow.ops.join import Cat
+from miniflow.ops.joining import Cat
 from miniflow.ops.matmul import Matmul
-from miniflow.ops.norm import LayerNorm, LayerNormGrad
+from miniflow.ops.normalization import LayerNorm, LayerNormGrad
 from miniflow.ops.permute import Permute, Transpose
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast, ToInteger
-from miniflow.ops.shape import Clone, Expand, View, wrap_dim, wrap_dims
-from miniflow.ops.slice import Slice
+from miniflow.ops.shape import Clone, Expand, View
+from miniflow.ops.views import Slice, wrap_dim, wrap_dims
 
 ELEMENTWISE = (Pointwise, Cast, ToInteger)
 ROW_OPS = {LayerNorm: 1, LayerNormGrad: 2}  # on the last dims of so many inputs; the first result is like them

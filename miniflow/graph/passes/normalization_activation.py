@@ -14,13 +14,19 @@ Source: OneFlow's CudnnFusedNormalizationAddReluPass; cuDNN's `cudnnBatchNormali
 from __future__ import annotations
 
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.readers import Readers
 from miniflow.ops.activation import Relu, ReluGrad
-from miniflow.ops.elementwise import Add
-from miniflow.ops.norm import BatchNorm, BatchNormGrad, BatchNormInference
-from miniflow.ops.norm_activation import BatchNormRelu, BatchNormReluGrad, BatchNormReluInference
+from miniflow.ops.arithmetic import Add
+from miniflow.ops.normalization import (
+    BatchNorm,
+    BatchNormGrad,
+    BatchNormInference,
+    BatchNormRelu,
+    BatchNormReluGrad,
+    BatchNormReluInference,
+)
 
 FUSED = {BatchNorm: BatchNormRelu, BatchNormInference: BatchNormReluInference}
 

@@ -18,7 +18,7 @@ from typing import Any
 from miniflow.graph.ir import Instruction, Program, replaced
 from miniflow.graph.readers import Readers
 from miniflow.ops.activation import Relu, ReluGrad
-from miniflow.ops.pool import MaxPool2d, MaxPool2dGrad
+from miniflow.ops.pooling import MaxPool2d, MaxPool2dGrad
 
 
 @dataclass

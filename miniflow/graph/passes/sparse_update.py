@@ -18,9 +18,9 @@ from collections.abc import Collection
 
 from miniflow.graph.ir import UPDATE, Instruction, Program, Slot, substitute
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
-from miniflow.ops.elementwise import Add, Div, Mul
+from miniflow.ops.arithmetic import Add, Div, Mul
 from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad
-from miniflow.ops.join import Cat
+from miniflow.ops.joining import Cat
 from miniflow.ops.loss_scale import AnyNonFinite, UnscaleGradient
 from miniflow.ops.promotion import Cast
 from miniflow.ops.shape import Clone

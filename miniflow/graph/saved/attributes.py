@@ -11,14 +11,14 @@ import numpy as np
 
 from miniflow.backends.registry import kernel_of, snake_case
 from miniflow.device import device
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.dtype import BY_NUMPY
+from miniflow.formulas.scalar import is_number
+from miniflow.formulas.update_rules import RULES
 from miniflow.graph.ir import Scalar
 from miniflow.ops.pointwise import Pointwise
-from miniflow.ops.pool import AvgPool2d, AvgPool2dGrad
-from miniflow.ops.recurrent import CELLS
-from miniflow.scalar import is_number
-from miniflow.update_rules import RULES
+from miniflow.ops.pooling import AvgPool2d, AvgPool2dGrad
+from miniflow.ops.recurrence import CELLS
 
 
 def require(condition: Any, reason: str) -> None:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from miniflow.atomic import checksum as file_checksum
-from miniflow.atomic import replacing, sync, writing
 from miniflow.errors import CheckpointError
 from miniflow.graph.saved.fields import record
-from miniflow.serialization import GRAPH, parse
+from miniflow.serialization.atomic import checksum as file_checksum
+from miniflow.serialization.atomic import replacing, sync, writing
+from miniflow.serialization.states import GRAPH, parse
 
 try:
     import fcntl

@@ -16,20 +16,22 @@ import numpy as np
 
 from miniflow.backends.registry import kernel_of
 from miniflow.device import device
-from miniflow.dispatch import Op
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import CheckpointError
+from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
 from miniflow.graph.ir import Instruction, Slot
 from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
-from miniflow.ops.index import picked_shape
-from miniflow.ops.norm import BatchNorm, LayerNorm
+from miniflow.ops.diagonal import Diagonal
+from miniflow.ops.indexing import picked_shape
+from miniflow.ops.normalization import BatchNorm, LayerNorm
 from miniflow.ops.pointwise import Pointwise
-from miniflow.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.ops.promotion import ToDevice
-from miniflow.ops.recurrent import SAVED
-from miniflow.ops.slice import Diagonal, Unfold, sliced_shape
-from miniflow.scalar import expression
+from miniflow.ops.recurrence import SAVED
+from miniflow.ops.views import sliced_shape
+from miniflow.ops.windows import Unfold
 
 REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
 ABSENT = {  # beside weights and biases

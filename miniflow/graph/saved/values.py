@@ -21,8 +21,8 @@ from miniflow.errors import CheckpointError, DeviceError
 from miniflow.graph.ir import Scalar
 from miniflow.graph.saved.fields import choice, integer, items, refuse, text
 from miniflow.graph.saved.operands import known_ops
-from miniflow.serialization import BY_NAME as DTYPES
-from miniflow.serialization import FLOATS
+from miniflow.serialization.states import BY_NAME as DTYPES
+from miniflow.serialization.states import FLOATS
 
 NAMES = {t.numpy: t.name for t in ALL}
 TAGS = ("tuple", "slice", "number", "dict", "ellipsis", "float", "dtype", "device", "scalar", "op")

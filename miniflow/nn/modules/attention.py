@@ -8,14 +8,14 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import Linear
+from miniflow.ops.arithmetic import add
 from miniflow.ops.attention import additive, attend
 from miniflow.ops.creation import zeros
-from miniflow.ops.elementwise import add
-from miniflow.ops.join import cat, chunk, unbind
+from miniflow.ops.joining import cat, chunk, unbind
 from miniflow.ops.matmul import linear
-from miniflow.ops.pad import pad
+from miniflow.ops.padding import pad
 from miniflow.ops.permute import permute
-from miniflow.ops.reduce import mean
+from miniflow.ops.reduction import mean
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
 from miniflow.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miniflow.nn.modules.layer import FunctionModule
-from miniflow.ops.margin_loss import combined_margin
+from miniflow.ops.margin_losses import combined_margin
 from miniflow.tensor import Tensor
 
 

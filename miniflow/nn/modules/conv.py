@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, ClassVar
 
-from miniflow.arguments import check_choice
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import functional as F
+from miniflow.nn.arguments import check_choice
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.modules.linear import init_weight_and_bias
-from miniflow.ops.conv import borders
+from miniflow.ops.convolution import borders
 from miniflow.ops.windows import per_dim
 from miniflow.tensor import Tensor
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from miniflow.arguments import check_range
 from miniflow.nn import functional as F
+from miniflow.nn.arguments import check_range
 from miniflow.nn.modules.layer import FunctionModule
 from miniflow.tensor import Tensor
 

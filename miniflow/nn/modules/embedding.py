@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from miniflow.arguments import check_choice
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
 from miniflow.nn import functional as F
 from miniflow.nn import init
+from miniflow.nn.arguments import check_choice
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.parameter import Parameter
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 Table = TypeVar("Table", bound="Embedding")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from miniflow.autograd.function import Function
+from miniflow.dispatch.tape import is_grad_enabled
 from miniflow.errors import ArgumentTypeError, AutogradError
 from miniflow.ops.creation import zeros
-from miniflow.tape import is_grad_enabled
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from miniflow.arguments import ExplainsArguments
 from miniflow.errors import ArgumentTypeError
+from miniflow.nn.arguments import ExplainsArguments
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.ops.creation import empty

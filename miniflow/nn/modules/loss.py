@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from miniflow.arguments import check_choice
 from miniflow.nn import functional as F
+from miniflow.nn.arguments import check_choice
 from miniflow.nn.modules.layer import FunctionModule
 from miniflow.tensor import Tensor
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from miniflow.device import device as Device
+from miniflow.dispatch.tape import modes
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, check_name, raise_unknown, wrong_kind
 from miniflow.nn.parameter import Parameter, convert_in_place
 from miniflow.ops.promotion import device_and_dtype
-from miniflow.tape import modes
 from miniflow.tensor import HookHandle, Tensor
 
 Self = TypeVar("Self", bound="Module")

@@ -9,8 +9,8 @@ from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import functional as F
 from miniflow.nn import init
 from miniflow.nn.modules.layer import FunctionModule, Layer
+from miniflow.ops.arithmetic import add
 from miniflow.ops.creation import ones, tensor, zeros
-from miniflow.ops.elementwise import add
 from miniflow.ops.shape import squeeze, unsqueeze
 from miniflow.tensor import Tensor
 

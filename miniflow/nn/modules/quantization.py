@@ -5,13 +5,14 @@ Numbers are those of OneFlow's kernels with quantization_formula="google", the o
 
 from __future__ import annotations
 
-from miniflow.arguments import check_choice
-from miniflow.composite import composite
+from miniflow.dispatch.composite import composite
+from miniflow.dispatch.tape import no_grad
+from miniflow.nn.arguments import check_choice
 from miniflow.nn.modules.layer import FunctionModule
+from miniflow.ops.comparison import maximum
 from miniflow.ops.creation import zeros, zeros_like
-from miniflow.ops.extremum import amax, amin
-from miniflow.ops.piecewise import maximum, where
-from miniflow.tape import no_grad
+from miniflow.ops.indexing import where
+from miniflow.ops.reduction import amax, amin
 from miniflow.tensor import Tensor
 
 

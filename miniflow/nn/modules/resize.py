@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from miniflow.errors import ArgumentError, refusal
 from miniflow.nn import functional as F
 from miniflow.nn.modules.layer import FunctionModule
-from miniflow.ops.fold import shuffle_pixels
+from miniflow.ops.vision import shuffle_pixels
 from miniflow.tensor import Tensor
 
 Size = int | Sequence[int]

@@ -8,23 +8,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from miniflow.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.autograd import Function, grad
-from miniflow.composite import composite
-from miniflow.dispatch import call
+from miniflow.dispatch.composite import composite
+from miniflow.dispatch.dispatcher import call
+from miniflow.dispatch.tape import is_grad_enabled, modes
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn import init
+from miniflow.nn.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.nn.modules.layer import Layer
 from miniflow.nn.utils.rnn import PackedSequence, check_state
 from miniflow.ops.creation import zeros, zeros_like
 from miniflow.ops.dropout import dropout
 from miniflow.ops.gather import index_select
-from miniflow.ops.join import cat, stack
+from miniflow.ops.joining import cat, stack
 from miniflow.ops.matmul import linear
 from miniflow.ops.permute import transpose
-from miniflow.ops.recurrent import CELLS, Recurrent, RecurrentGrad, State, projected_lstm_cell, scan
+from miniflow.ops.recurrence import CELLS, Recurrent, RecurrentGrad, State, projected_lstm_cell, scan
 from miniflow.ops.shape import reshape, squeeze, unsqueeze
-from miniflow.tape import is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import CheckpointError
 from miniflow.nn.parameter import Parameter
 from miniflow.ops.creation import tensor
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

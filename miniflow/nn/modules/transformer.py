@@ -17,8 +17,8 @@ from miniflow.nn.modules.linear import Linear
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import LayerNorm
 from miniflow.ops.activation import gelu, relu
-from miniflow.ops.arrange import triu
 from miniflow.ops.creation import full
+from miniflow.ops.diagonal import triu
 from miniflow.tensor import Tensor
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}

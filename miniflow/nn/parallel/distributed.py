@@ -18,6 +18,7 @@ import numpy as np
 from miniflow.autograd import Function
 from miniflow.backends import memory
 from miniflow.device import device
+from miniflow.dispatch.tape import Leaf, ancestors, is_grad_enabled, modes
 from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DataError, GraphTraceError
 from miniflow.nn.modules.module import Module
@@ -25,7 +26,6 @@ from miniflow.ops.creation import tensor, zeros, zeros_like
 from miniflow.parallel import check, collectives, world
 from miniflow.parallel.group import ProcessGroup, listeners
 from miniflow.parallel.nest import each_tensor, tensors_in
-from miniflow.tape import Leaf, ancestors, is_grad_enabled, modes
 from miniflow.tensor import Tensor
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from miniflow.autograd.function import Function
+from miniflow.dispatch.tape import no_grad
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm, InstanceNorm
 from miniflow.ops.creation import tensor
 from miniflow.parallel import world
 from miniflow.parallel.collectives import all_reduce
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

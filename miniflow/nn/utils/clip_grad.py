@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from miniflow.device import by_device
-from miniflow.dispatch import Op, call, update
+from miniflow.dispatch.dispatcher import Op, call, update
+from miniflow.dispatch.tape import modes, no_grad
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.ops.creation import tensor
 from miniflow.ops.promotion import require_floating
-from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
 FLOAT64 = np.dtype(np.float64)

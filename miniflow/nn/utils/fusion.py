@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm
 from miniflow.nn.parameter import Parameter
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

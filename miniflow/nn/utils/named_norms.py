@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.nn.utils.parametrizations import WeightNorm, as_matrix, check_spectral, over_sigma, random_vectors
-from miniflow.ops.distance import normalize
 from miniflow.ops.matmul import matmul
-from miniflow.tape import no_grad
+from miniflow.ops.normalization import normalize
 from miniflow.tensor import Tensor
 
 

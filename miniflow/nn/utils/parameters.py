@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ShapeError
-from miniflow.ops.join import cat
+from miniflow.ops.indexing import narrow
+from miniflow.ops.joining import cat
 from miniflow.ops.shape import reshape
-from miniflow.ops.slice import narrow
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

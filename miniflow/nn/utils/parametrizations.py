@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from miniflow.nn.modules.module import Module
 from miniflow.nn.utils.parametrize import register_parametrization
-from miniflow.ops.arrange import tril
-from miniflow.ops.distance import normalize
-from miniflow.ops.elementwise import add, div, mul, neg, sub
-from miniflow.ops.join import cat
-from miniflow.ops.linalg import matrix_exp, qr, solve
+from miniflow.ops.arithmetic import add, div, mul, neg, sub
+from miniflow.ops.creation import eye
+from miniflow.ops.diagonal import diagonal, tril
+from miniflow.ops.factorization import qr, solve
+from miniflow.ops.joining import cat
 from miniflow.ops.matmul import matmul
-from miniflow.ops.pad import pad
+from miniflow.ops.matrix_functions import matrix_exp
+from miniflow.ops.normalization import normalize
+from miniflow.ops.padding import pad
 from miniflow.ops.permute import movedim, transpose
 from miniflow.ops.random import randn
-from miniflow.ops.reduce import sum
-from miniflow.ops.sequence import eye
+from miniflow.ops.reduction import sum
 from miniflow.ops.shape import reshape, unsqueeze
-from miniflow.ops.slice import diagonal
 from miniflow.ops.statistics import norm
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.nn.modules.container import ModuleDict, ModuleList
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 _cache: dict[tuple[int, str], Tensor] | None = None

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import ArgumentError
 from miniflow.nn.modules.module import Module
 from miniflow.ops.creation import ones_like
-from miniflow.ops.join import cat
-from miniflow.ops.matrix_norm import vector_norm
+from miniflow.ops.joining import cat
+from miniflow.ops.matrix_functions import vector_norm
 from miniflow.ops.random import rand, rand_like
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.ops.creation import as_tensor, full
 from miniflow.ops.gather import index_select
-from miniflow.ops.join import cat
+from miniflow.ops.indexing import narrow
+from miniflow.ops.joining import cat
 from miniflow.ops.permute import transpose
 from miniflow.ops.shape import reshape
-from miniflow.ops.slice import narrow
 from miniflow.tensor import Tensor
 
 

@@ -17,7 +17,6 @@ import onnx
 from onnx import ModelProto
 
 import miniflow.onnx.exporter.handlers  # noqa: F401  (registers them)
-from miniflow.atomic import replacing, writing
 from miniflow.errors import ArgumentError, ArgumentTypeError, OnnxError
 from miniflow.graph.graph import Graph
 from miniflow.graph.ir import Program
@@ -29,6 +28,7 @@ from miniflow.onnx.exporter.writer import HANDLERS, Writer, find
 from miniflow.onnx.loader.frameworks import imported
 from miniflow.onnx.loader.module import OnnxModule
 from miniflow.ops.creation import from_numpy
+from miniflow.serialization.atomic import replacing, writing
 from miniflow.tensor import Tensor
 
 OLDEST = 9

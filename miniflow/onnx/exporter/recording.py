@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from miniflow.composite import sizes_of_values
-from miniflow.dispatch import is_array
+from miniflow.dispatch.composite import sizes_of_values
+from miniflow.dispatch.dispatcher import is_array
 from miniflow.errors import OnnxError
 from miniflow.graph.describe import meta
 from miniflow.graph.graph import Graph

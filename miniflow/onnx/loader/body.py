@@ -17,12 +17,12 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
+from miniflow.dispatch.tape import modes, no_grad
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import GraphTraceError, OnnxError
 from miniflow.onnx.loader.reader import array_of
 from miniflow.onnx.loader.registry import Operator, Value
 from miniflow.ops.creation import from_numpy
-from miniflow.tape import modes, no_grad
 from miniflow.tensor import Tensor
 
 KINDS = {"V": "f", "u": "i"}  # a module in another precision keeps its constants: floats may differ, and integers

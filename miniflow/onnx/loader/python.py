@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from miniflow.atomic import replacing, writing
 from miniflow.nn.modules.module import Module
 from miniflow.nn.parameter import Parameter
 from miniflow.onnx.loader.body import Body, Node
 from miniflow.onnx.loader.build import operator_of, opsets_of
 from miniflow.onnx.loader.module import OnnxModule
 from miniflow.onnx.loader.registry import Value
+from miniflow.serialization.atomic import replacing, writing
 from miniflow.tensor import Tensor
 
 FILE = '''"""A network, written by miniflow.onnx.to_python."""

@@ -11,10 +11,10 @@ import copy
 import inspect
 from typing import Any
 
-from miniflow.arguments import ExplainsArguments
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from miniflow.nn.arguments import ExplainsArguments
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import modes
 
 
 def check_optimizer(name: str, optimizer: Any) -> None:

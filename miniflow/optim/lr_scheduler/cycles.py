@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from miniflow.arguments import check_choice, check_range
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import check_choice, check_range
 from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from miniflow.arguments import ExplainsArguments, check_choice
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import ExplainsArguments, check_choice
 from miniflow.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
 from miniflow.optim.optimizer import Optimizer
-from miniflow.tape import modes
 
 
 class ReduceLROnPlateau(ExplainsArguments):

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from miniflow.arguments import ABOVE_0, check_range
+from miniflow.nn.arguments import ABOVE_0, check_range
 from miniflow.optim.lr_scheduler.base import LRScheduler, per_group
 from miniflow.optim.optimizer import Optimizer
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from miniflow.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.errors import ArgumentTypeError
+from miniflow.nn.arguments import AT_LEAST_0, check_choice, check_range
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.optimizer import Optimizer
 

@@ -11,7 +11,7 @@ from miniflow.backends import memory
 from miniflow.dtype import tensor_buffer
 from miniflow.errors import DTypeError, ShapeError
 from miniflow.ops.creation import from_numpy
-from miniflow.ops.join import stack
+from miniflow.ops.joining import stack
 from miniflow.tensor import Tensor
 
 

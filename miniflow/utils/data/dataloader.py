@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from miniflow.arguments import AT_LEAST_0, ExplainsArguments, check_range
 from miniflow.errors import ArgumentError
+from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_range
 from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
 from miniflow.utils.data.collate import default_collate, default_convert

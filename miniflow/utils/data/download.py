@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from miniflow.atomic import checksum, replacing
 from miniflow.errors import DownloadError
+from miniflow.serialization.atomic import checksum, replacing
 
 CHUNK = 1 << 16  # bytes
 

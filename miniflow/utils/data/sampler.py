@@ -12,8 +12,7 @@ import numpy as np
 
 from miniflow.errors import ArgumentError
 from miniflow.ops.generator import Generator
-from miniflow.ops.random import randint, randperm
-from miniflow.ops.sampling import multinomial
+from miniflow.ops.random import multinomial, randint, randperm
 from miniflow.tensor import Tensor
 
 T = TypeVar("T")

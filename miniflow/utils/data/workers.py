@@ -44,9 +44,9 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.cpu import loops
+from miniflow.dispatch.tape import no_grad
 from miniflow.errors import WorkerError
 from miniflow.ops.generator import manual_seed
-from miniflow.tape import no_grad
 from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import Dataset
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from miniflow.errors import OnnxError
 from miniflow.onnx.exporter.writer import Value, Writer, fixed, handler
-from miniflow.ops.conv import borders
+from miniflow.ops.convolution import borders
 
 RESIZE = {
     "nearest": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from onnx import defs
 
-from miniflow import scalar
 from miniflow.errors import OnnxError
+from miniflow.formulas import scalar
+from miniflow.formulas.scalar import FORMULAS, Expr, expression, is_number, key_of, where
 from miniflow.onnx.exporter.writer import Size, Value, Writer, handler
-from miniflow.scalar import FORMULAS, Expr, expression, is_number, key_of, where
 
 BOOL = np.dtype(np.bool_)
 # functions of formulas whose operators have other names in ONNX

@@ -14,7 +14,7 @@ import numpy as np
 from miniflow.errors import OnnxError
 from miniflow.onnx.loader.body import Node, as_argument
 from miniflow.onnx.loader.registry import Ints, Value, operator
-from miniflow.ops.join import stack, unbind
+from miniflow.ops.joining import stack, unbind
 from miniflow.tensor import Tensor
 
 

@@ -12,7 +12,7 @@ from miniflow.nn.modules.rnn import GRU, LSTM, RNN
 from miniflow.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Ints, operator
-from miniflow.ops.recurrent import CELLS, State, scan
+from miniflow.ops.recurrence import CELLS, State, scan
 from miniflow.tensor import Tensor
 
 DIRECTIONS = {"forward": ("",), "reverse": ("_reverse",), "bidirectional": ("", "_reverse")}

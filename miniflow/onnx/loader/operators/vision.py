@@ -14,7 +14,7 @@ import miniflow.nn.functional as F
 from miniflow.errors import OnnxError
 from miniflow.onnx.loader.body import Node
 from miniflow.onnx.loader.registry import Array, Ints, operator
-from miniflow.ops.interpolate import along_dim, cubic_kernel, linear_kernel, resampling
+from miniflow.ops.vision import along_dim, cubic_kernel, linear_kernel, resampling
 from miniflow.tensor import Tensor, constant_like
 
 MODES = {"linear": "bilinear", "cubic": "bicubic"}

@@ -1,0 +1,446 @@
+"""The one way in: every op call passes through `call`.
+
+In this order: the kernel of the tensors' device computes, and the tape records a node when a differentiable input
+requires grad and grad mode is on. An `Op` is a class; see its docstring for how to write one.
+
+`infer` comes first, and says what the kernel's outputs are. NumPy ufuncs and views on the CPU are the fast path: they
+refuse what `infer` does, which is only asked then, to explain the error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy import ndarray, ufunc
+
+import miniflow.backends.cpu  # noqa: F401  (registers the kernels)
+from miniflow.backends import memory
+from miniflow.backends.buffer import BufferArray
+from miniflow.backends.geometry import layout_of
+from miniflow.backends.registry import kernel_of, without_half
+from miniflow.device import of_array
+from miniflow.dispatch.call_errors import refuse_operand
+from miniflow.dispatch.tape import ABSENT, Node, Version, modes
+from miniflow.errors import DeviceError, DTypeError, PlacementError, ShapeError
+from miniflow.formulas.scalar import Expr
+from miniflow.tensor import Tensor
+
+NUMBERS = (bool, int, float, np.generic)
+INFER_CHECKS = ("infer", "integers")  # values of `checks_values` for which `infer` looks at elements
+MOST_KNOWN = 1024  # geometries of operands for which an op knows its outputs
+wrap = Tensor._wrap
+
+
+class Op:
+    """An operator: its shape rule and its gradient. A kernel of the same name in `backends/` computes it.
+
+    A subclass writes, without decorators (they become static methods):
+
+        infer(*inputs, **attrs)     -> the outputs' `(shape, numpy dtype)`, or a list of them; raises ShapeError ...
+        backward(ctx, *cotangents)  -> the inputs' gradients, in terms of ops: so they can be differentiated again
+
+    Inputs are positional (tensors, numbers or None), attributes are keywords.
+    """
+
+    outputs: tuple[str, ...] = ("y",)  # names of the results
+    nondifferentiable: tuple[str, ...] = ()  # results that get no cotangent: integers, saved statistics
+    # inputs of `saves` that are only read for the gradient of the input at this position: saved if that is needed
+    saved_if_needed: dict[str, int] = {}
+    # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
+    saves: tuple[str, ...] = ()
+    # of an update, see `update`: how many groups of inputs it takes, which of them it changes, which may be absent and
+    # the attribute that says so, which attributes are lists with one entry for each parameter
+    groups = 0
+    mutates: tuple[int, ...] = ()
+    optional: dict[int, str] = {}
+    per_parameter: tuple[str, ...] = ()
+    # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "integers"
+    # if `infer` refuses those only (divisors of zero); "" for none. Such an `infer` is asked at every call, also by a
+    # graph, which keeps such ops although nobody reads their results
+    checks_values = ""
+    shape_depends_on_values = False  # that of the result; graphs refuse such ops
+    made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
+    # mixed precision, see `amp`: its class, the positions of inputs that stay float32 beside others in half precision,
+    # whether half precision and float32 together give float32, whether it writes to its first input in that one's dtype
+    amp: str | None = None
+    keeps_float32: tuple[int, ...] = ()
+    promotes = False
+    computes_in_first = False
+    view = False  # the result shares the first input's memory
+    broadcasts = False  # gradients are summed back to the inputs' shapes
+    backward: Callable | None = None
+
+    # sbp(*operands, ranks, **attrs): the signatures for one dimension of a placement of so many ranks, see `sbp`
+    sbp: Callable | None = None
+    parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
+    function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
+    kernels: dict[type, Callable]
+    by_name: dict[str, type[Op]] = {}  # every op of this package
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("miniflow."):
+            Op.by_name[cls.__name__] = cls
+        for name in ("infer", "backward", "sbp", "on_shard"):
+            if inspect.isfunction(cls.__dict__.get(name)):
+                setattr(cls, name, staticmethod(cls.__dict__[name]))
+        if "function_name" not in cls.__dict__:
+            cls.function_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        cls.kernels = {}
+        cls.single = len(cls.outputs) == 1
+        if "infer" in cls.__dict__ or cls.saves:
+            names = [p.name for p in inspect.signature(cls.infer).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+            inputs = [n for n in cls.saves if n in names]  # a name that both have is the input's
+            outputs = [n for n in cls.saves if n not in names]
+            if inputs + outputs != list(cls.saves):
+                raise TypeError(f"{cls.__name__}.saves names inputs first, then outputs; got {cls.saves}")
+            cls.saved_inputs = tuple((names.index(n), cls.saved_if_needed.get(n)) for n in inputs)
+            cls.saved_outputs = tuple(cls.outputs.index(n) for n in outputs)
+
+    @staticmethod
+    def infer(x: Any, *others: Any, **attrs: Any) -> Any:
+        """By default the result is like the first operand."""
+        return x.shape, x.dtype
+
+    saved_inputs: tuple[tuple[int, int | None], ...] = ()
+    saved_outputs: tuple[int, ...] = ()
+
+    @staticmethod
+    def on_shard(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+        """What a rank computes of a global tensor: by default what the kernel makes of its shards.
+
+        Args:
+            arrays: the shards of the operands.
+            attrs: the attributes; `shape` is that of its shard.
+            bounds: the start and stop of its shard of the first result, for each dim.
+            operands: the global arrays.
+        """
+        return run_kernel(op, arrays, attrs)
+
+    @staticmethod
+    def show(attrs: dict[str, Any]) -> str | None:
+        """The attributes as programs of graphs print them; None for `name=value`."""
+        return None
+
+    @classmethod
+    def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
+        """The edge of the view that this op makes of `parent` now."""
+        enabled, modes.enabled = modes.enabled, True
+        try:
+            return call(cls, parent, **attrs)._edge
+        finally:
+            modes.enabled = enabled
+
+
+def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
+    """Run `op` on tensors (and numbers, or None for absent inputs); record it if a gradient may be needed.
+
+    Returns:
+        a Tensor, or a tuple of Tensors for an op with several outputs.
+
+    Raises:
+        ShapeError, DTypeError, IndexRangeError, DimError: from the op's `infer`, with the shapes in the message.
+        DeviceError: for tensors on different devices.
+        ArgumentTypeError: for an operand of another type, or if none is a tensor.
+    """
+    if modes.autocast is not None:
+        inputs = modes.autocast(op, inputs)
+    arrays = []
+    tracked = on_device = False
+    for x in inputs:
+        if isinstance(x, Tensor):
+            array = x._array
+            arrays.append(array)
+            if array.__class__ is not ndarray:
+                on_device = True
+            if x._edge is not None or x._view is not None:
+                tracked = True
+        elif x is None or isinstance(x, NUMBERS):
+            arrays.append(x)
+        elif isinstance(x, Expr):  # within the formula of another operator
+            return op.formula.function(*inputs, **attrs)
+        else:
+            refuse(op, inputs, x)
+    tracked = tracked and modes.enabled and op.backward is not None
+    if modes.tracer is None:
+        kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    else:
+        kernel, on_device = modes.tracer.kernel(op, inputs), True
+    if on_device:
+        check_one_device(op, arrays)
+    try:
+        result = kernel(*arrays, **attrs)
+    except (ValueError, TypeError, IndexError):
+        if kernel.__class__ is ufunc or op.view:
+            op.infer(*arrays, **attrs)  # says more than NumPy
+        raise
+    if kernel.__class__ is ufunc and not result.flags.c_contiguous:
+        result = np.ascontiguousarray(result)
+    if not op.single:
+        outputs = tuple([wrap(array if type(array) is ndarray else as_array(array)) for array in result])
+        if tracked:
+            record(op, inputs, attrs, outputs)
+        return outputs
+    output = wrap(result if type(result) is ndarray else as_array(result))
+    if op.view:
+        parent = inputs[0]
+        output._version = version = parent._shared_version()
+        output._view = (parent, op, attrs, version.value)
+    if tracked:
+        record(op, inputs, attrs, (output,))
+    return output
+
+
+def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
+    """Put a node on the tape if any input requires grad."""
+    edges = []
+    wanted = False
+    for x in inputs:
+        edge = None
+        if isinstance(x, Tensor):
+            edge = x._edge if x._view is None else x._fresh_edge()
+            if edge is not None:
+                wanted = True
+        edges.append(edge)
+    if not wanted:
+        return
+    recorded = outputs[: -len(op.nondifferentiable)] if op.nondifferentiable else outputs
+    node = Node(op, edges, attrs, recorded)
+    if op.saves:
+        node._saved = saved = []
+        for position, needed_by in op.saved_inputs:
+            x = inputs[position]
+            if needed_by is not None and edges[needed_by] is None:
+                saved.append(ABSENT)
+            elif isinstance(x, Tensor):
+                version = x._version
+                saved.append((x, 0 if version is None else version.value, None))
+            else:
+                saved.append((x, None, None))
+        for index in op.saved_outputs:  # by an alias without an edge: an edge back to this node would be a cycle
+            alias, output = wrap(outputs[index]._array), outputs[index]
+            alias._version = output._version = Version()
+            saved.append((alias, 0, index))
+    index = 0
+    for output in recorded:
+        output._edge = (node, index)
+        index += 1
+
+
+def update(
+    op: type[Op], *groups: list[Tensor | None], live: Callable[[], dict[str, Any]] | None = None, **attrs: Any
+) -> None:
+    """Run an op that changes tensors in place, such as one update of an optimizer; nothing is recorded on the tape.
+
+    Args:
+        op: its `mutates` names the groups whose tensors the kernel changes.
+        groups: lists of equal length, entry i of each belonging to parameter i; all on one device.
+        live: tells a graph where it finds, at each replay, those attributes that change from step to step: a dict of
+            functions that return the value; for names in `op.per_parameter` lists of such functions.
+        attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter.
+
+    Raises:
+        ShapeError: if one of the first group that it changes is an expanded view.
+    """
+    for x in groups[op.mutates[0]]:
+        if not x._array.flags.writeable:
+            refuse_shared_elements(op.function_name, x)
+    if modes.tracer is not None:
+        modes.tracer.update(op, groups, attrs, {} if live is None else live())
+    else:
+        lists = [[None if x is None else x._array for x in group] for group in groups]
+        first = lists[0][0]
+        if memory.is_global(first):
+            first.update(op, lists, attrs)
+        else:
+            kernel_of(of_array(first).type, op.__name__).run(*lists, **attrs)
+    for position in op.mutates:
+        for x in groups[position]:
+            if x is not None:
+                (x._version or x._shared_version()).value += 1
+
+
+def refuse_shared_elements(name: str, x: Tensor) -> None:
+    """Raise ShapeError for a tensor that cannot be written to, such as an expanded view."""
+    if not x._array.flags.writeable:
+        if isinstance(x._array, BufferArray):
+            raise DTypeError(
+                f"{name}: got a tensor of tensor_buffer, which is never written to; expected one of numbers"
+            )
+        raise ShapeError(
+            f"{name}: the tensor is an expanded or read-only view, its elements share memory; use x.clone() first"
+        )
+
+
+def find_kernel(op: type[Op], arrays: list) -> Callable:
+    """What computes `op` on the device of the first array, kept in `op.kernels` for the next call."""
+    for x in arrays:
+        if is_array(x):
+            if getattr(x, "is_symbolic", False) or isinstance(x, BufferArray):
+                check_one_device(op, arrays)
+            if hasattr(x, "kernel_for"):
+                op.kernels[x.__class__] = x.kernel_for(op)
+                return op.kernels[x.__class__]
+            device = of_array(x).type
+            found = kernel_of(device, op.__name__)
+            if found is not None and found.ufunc is not None:  # the fast path: `call` does the rest
+                op.kernels[x.__class__] = found.ufunc
+            else:
+                op.kernels[x.__class__] = kernel_on(op, device)
+            return op.kernels[x.__class__]
+    refuse(op, arrays, arrays[0])
+
+
+def refuse(op: type[Op], inputs: Sequence, x: Any) -> NoReturn:
+    """Refuse one of the inputs under the name that `infer` has for it, where x and y are the operands of functions."""
+    position = next(i for i, value in enumerate(inputs) if value is x)
+    names = op.parameters or list(inspect.signature(op.infer).parameters)
+    name = names[min(position, len(names) - 1)]
+    refuse_operand(x, op.function_name, parameter={"x": "input", "y": "other"}.get(name, name))
+
+
+def kernel_on(op: type[Op], device: str) -> Callable:
+    """A function `(*arrays, **attrs)` that checks the operands of `op`, allocates its outputs and computes them.
+
+    Args:
+        device: the device type, "cpu" or "cuda".
+
+    Raises:
+        DeviceError: if the op has no kernel there.
+    """
+    kernel = kernel_of(device, op.__name__)
+    if kernel is None:
+        raise DeviceError(f"{op.function_name}: no kernel for it on device {device}")
+    if kernel.ufunc is not None:
+        return partial(kernel.ufunc, order="C")  # NumPy refuses what `infer` does, and allocates
+    if kernel.allocating is not None and getattr(op, "check", None) is None:  # a check looks at the values of each call
+        return kernel.allocating(allocating(op, kernel.run))
+    if not kernel.returns:
+        return allocating(op, kernel.run) if device == "cpu" else allocating_on(op, kernel.run)
+    if op.view and device == "cpu":
+        return kernel.run  # as with ufuncs, `infer` only explains the error
+
+    def run(*arrays, **attrs):
+        op.infer(*arrays, **attrs)
+        return kernel.run(*arrays, **attrs)
+
+    return run
+
+
+def allocating(op: type[Op], write: Callable) -> Callable:
+    """Infer the outputs of `op`, allocate them on the CPU, and let the kernel write into them.
+
+    The fast path: outputs follow from the shapes and dtypes of the operands, so that `infer` is asked once for each,
+    unless it looks at values.
+    """
+    single, empty, plain, looks_at_values = op.single, np.empty, without_half(write), op.checks_values in INFER_CHECKS
+
+    @lru_cache(MOST_KNOWN, typed=True)
+    def known(*operands, **attrs):
+        layouts = [layout_of(*x) if x.__class__ is tuple else x for x in operands]
+        return op.infer(*layouts, **attrs), has_half(layouts)
+
+    def run(*arrays, **attrs):
+        found = None
+        if not looks_at_values:
+            operands = []
+            for x in arrays:
+                operands.append((x.shape, x.dtype) if x.__class__ is ndarray else x)
+            try:
+                found = known(*operands, **attrs)
+            except TypeError:  # a list among the attributes has no hash, or `infer` refuses a dtype, and will again
+                pass
+        kinds, half = found or (op.infer(*arrays, **attrs), has_half(arrays))
+        out = empty(*kinds) if single else tuple([empty(shape, dtype) for shape, dtype in kinds])
+        if half:
+            write(out, *arrays, **attrs)
+        else:
+            plain(out, *arrays, **attrs)
+        return out
+
+    return run
+
+
+def has_half(arrays: Sequence[Any]) -> bool:
+    """Whether an array has elements of 16 bits."""
+    return any(x.__class__ is ndarray and x.itemsize == 2 for x in arrays)
+
+
+def allocating_on(op: type[Op], write: Callable) -> Callable:
+    """As `allocating`, on the device of the first array, or on the device that an attribute names."""
+
+    def run(*arrays, **attrs):
+        kinds = op.infer(*arrays, **attrs)
+        place = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
+        outs = tuple([memory.empty(*kind, place) for kind in ([kinds] if op.single else kinds)])
+        out = outs[0] if op.single else outs
+        write(out, *arrays, **attrs)
+        return out
+
+    return run
+
+
+def run_kernel(op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """The results of the kernel for arrays on one device, without the tape: an array, or a tuple of them."""
+    kernel = op.kernels.get(arrays[0].__class__) or find_kernel(op, arrays)
+    result = kernel(*arrays, **attrs)
+    if not op.single:
+        return tuple([as_array(array) for array in result])
+    result = as_array(result)
+    return result if kernel.__class__ is not ufunc or result.flags.c_contiguous else np.ascontiguousarray(result)
+
+
+def mixed(op: type[Op], places: list) -> str:
+    """The message for operands of which only some are global, or that are on different placements."""
+    if all(place.is_global for place in places):
+        found = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
+        return (
+            f"{op.function_name}: Expected all tensors to be on the same placement, but found at least two placements, "
+            f"{found}! Use x.to_global(placement=...)"
+        )
+    kinds = ", ".join("global" if place.is_global else "local" for place in places)
+    return (
+        f"{op.function_name}: Got input tensors with inconsistent attributes! expected all global or all local, got "
+        f"{kinds}: use x.to_global(placement, sbp) or x.to_local()"
+    )
+
+
+def is_array(x: Any) -> bool:
+    """Whether an input is an array of some device; else it is a number or None."""
+    return isinstance(x, ndarray) or hasattr(x, "device_index")
+
+
+def as_array(result: Any) -> Any:
+    """What a kernel returned as an array: kernels on the CPU may return NumPy scalars."""
+    return result if hasattr(result, "device_index") else np.asarray(result)
+
+
+def check_one_device(op: type[Op], arrays: list) -> None:
+    """Refuse inputs on different devices, and tensor buffers, of which there are views only.
+
+    Raises:
+        DeviceError: naming them.
+        DTypeError: for a tensor buffer.
+    """
+    places = []
+    for x in arrays:
+        if is_array(x):
+            if isinstance(x, BufferArray) and not op.view:
+                wanted = "numbers: use flow.tensor_buffer_to_tensor(x, dtype, instance_shape), or x.numpy()"
+                raise DTypeError(f"{op.function_name}: got a tensor of tensor_buffer; expected {wanted}")
+            if modes.tracer is None and getattr(x, "is_symbolic", False):
+                x.numpy()  # raises: it is left over from the recording of a graph
+            places.append(getattr(x, "placement", None) or of_array(x))
+    for place in places:
+        if place is not places[0] and place != places[0]:
+            if any(other.is_global for other in places):
+                raise PlacementError(mixed(op, places))
+            target = place if places[0].type == "cpu" else places[0]  # where the layer is, mostly
+            raise DeviceError(
+                f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
+                f"move the other with x.to({str(target)!r})"
+            )

@@ -1,0 +1,1 @@
+"""Saving and loading: `states.py` for tensors and structures, `atomic.py` for files that are whole or absent."""
