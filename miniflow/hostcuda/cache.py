@@ -9,6 +9,7 @@ Beside the sources, where numba puts machine code by default, it would outlive `
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
 import threading
@@ -20,6 +21,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 from numba.core import caching, ccallback, dispatcher
+from numba.core.bytecode import FunctionIdentity
 from numba.core.runtime import _nrt_python
 
 from miniflow.hostcuda.errors import CacheWarning
@@ -123,6 +125,15 @@ def name_runtime() -> None:
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
+def number_functions() -> None:
+    """Let numba number the functions of this process from a random number on, not from 1.
+
+    Names of machine code end in these numbers. Closures of one definition have no other difference: of two that two
+    processes compiled and kept, a third process would link the one for both, had they one number.
+    """
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6), "little"))
+
+
 class Locator(caching.InTreeCacheLocator):
     """Tells numba where it keeps the machine code of a function of ours."""
 
@@ -172,3 +183,6 @@ def cache_of(function: Any) -> Any:
 
 
 ccallback.FunctionCache = dispatcher.FunctionCache = cache_of
+number_functions()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=number_functions)

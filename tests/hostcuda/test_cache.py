@@ -2,6 +2,7 @@
 
 import errno
 import grp
+import math
 import os
 import pwd
 import subprocess
@@ -319,3 +320,39 @@ def test_a_constant_of_a_helper_that_changes_between_processes(tmp_path):
         path.write_text(textwrap.dedent(program).format(factor=factor))
         ran = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=300)
         assert ran.stdout == f"[{2.0 * factor}]\n".replace(".0]", ".]"), ran.stderr
+
+
+FUNCTIONS_IN_PROCESSES = """
+    import sys
+    import numpy as np
+    from miniflow.hostcuda import host as cuda
+    from miniflow.hostcuda.host import libdevice
+
+    @cuda.jit
+    def erf(out, x):
+        out[0] = libdevice.erf(x[0])
+
+    @cuda.jit
+    def log(out, x):
+        out[0] = libdevice.log(x[0])
+
+    @cuda.jit
+    def both(out, x):
+        out[0] = libdevice.erf(x[0]) + 2 * libdevice.log(x[0])
+
+    out = cuda.device_array(1)
+    globals()[sys.argv[1]][1, 1](out, cuda.to_device(np.array([0.5])))
+    print(out.copy_to_host()[0])
+"""
+
+
+def test_functions_that_several_processes_compiled_stay_apart(chosen, tmp_path):
+    """Those two are closures of one definition, and the first functions that their processes compile."""
+    script = tmp_path / "functions.py"
+    script.write_text(textwrap.dedent(FUNCTIONS_IN_PROCESSES))
+    results = {}
+    for name in ("erf", "log", "both"):
+        run = subprocess.run([sys.executable, str(script), name], capture_output=True, text=True, check=True)
+        results[name] = float(run.stdout)
+    erf, log = math.erf(0.5), math.log(0.5)
+    np.testing.assert_allclose(list(results.values()), [erf, log, erf + 2 * log], rtol=1e-14)

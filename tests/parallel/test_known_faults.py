@@ -6,6 +6,7 @@ from checks import assert_same
 from compare import assert_close
 
 import miniflow as flow
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import PlacementError
 from miniflow.nn import functional as F
 
@@ -84,7 +85,7 @@ def test_124990_an_operator_without_a_rule_says_so_before_anything_runs(four_ran
     before = flow.parallel.stats()
     with pytest.raises(PlacementError, match="does not support global mode"):
         flow.nonzero(x)
-    monkeypatch.setattr(flow.dispatch.Op.by_name["Flip"], "sbp", None)
+    monkeypatch.setattr(Op.by_name["Flip"], "sbp", None)
     with pytest.raises(PlacementError, match="flip: no SBP signature is stated"):
         x.flip([1])
     assert flow.parallel.stats().get("all_gather", 0) == before.get("all_gather", 0)
