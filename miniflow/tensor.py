@@ -1,7 +1,7 @@
 """The Tensor: an array with a dtype and a device, and its place on the tape.
 
 This file holds the storage, the metadata and the exchange with NumPy and Python. Operations are functions in `ops`;
-`methods` attaches them, so that `x.relu()`, `flow.relu(x)` and `nn.functional.relu(x)` are one function.
+`autograd.methods` attaches them, so that `x.relu()`, `flow.relu(x)` and `nn.functional.relu(x)` are one function.
 """
 
 from __future__ import annotations

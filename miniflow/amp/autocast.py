@@ -104,7 +104,7 @@ def get_autocast_dtype(device_type: str) -> dtype:
 
 
 class Caster:
-    """Casts the inputs of ops; `dispatch.call` calls it.
+    """Casts the inputs of ops; `dispatcher.call` calls it.
 
     Attributes:
         dtypes: device type -> the NumPy dtype of white ops there.

@@ -1,6 +1,6 @@
 """Errors name the function that was called and what it was given, whatever it is made of.
 
-Tensors are not checked for being tensors. `dispatch.call` refuses operands that are neither tensors nor numbers, and
+Tensors are not checked for being tensors. `dispatcher.call` refuses operands that are neither tensors nor numbers, and
 functions that look at a tensor's memory before they call an op, or call other functions, use `takes_tensors`: it looks
 at errors only, and so takes no time where there is none.
 """

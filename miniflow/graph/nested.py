@@ -66,7 +66,7 @@ def _tree(value: Any, tensors: list[Tensor], above: tuple[int, ...], tell: bool)
         return LEAF
     found = _contents(value)
     if found is None:
-        return Tree(CONSTANT, type(value), constant=_own(value), key=_key(value) if tell else None)
+        return Tree(CONSTANT, type(value), constant=_own(value), key=key_of(value) if tell else None)
     if id(value) in above:
         raise GraphError(f"nn.Graph: a {type(value).__name__} contains itself; pass a structure without cycles")
     kind, keys, children = found
@@ -93,7 +93,7 @@ def _own(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, float | complex | np.inexact):

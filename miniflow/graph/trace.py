@@ -390,7 +390,7 @@ class Tracer:
         attrs: dict[str, Any],
         live: dict[str, Any],
     ) -> None:
-        """Record an update, one instruction for each parameter; see `dispatch.update`."""
+        """Record an update, one instruction for each parameter; see `dispatcher.update`."""
         scope = self._scopes[-1] if self._scopes else "update"
         prefix = f"{scope}.{self._updates}"
         self._updates += bool(live)  # bounds on gradients have no numbers of their own

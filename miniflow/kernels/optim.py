@@ -5,7 +5,8 @@
 
 SGD reads two elements and writes one (with momentum three and two); Adam reads four and writes three. What does not
 depend on the element, as the bias correction of Adam, is computed on the host; but for the bound on the norm of the
-gradient, which only the device knows. The rules are those of `update_rules`, which a thread calls for its element.
+gradient, which only the device knows. The rules are those of `formulas.update_rules`, which a thread calls for its
+element.
 """
 
 from __future__ import annotations

@@ -45,11 +45,6 @@ def tanh(x):
 tanh.gradient(lambda dy, out: dy * (1 - out * out))
 
 
-SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
-CUBIC = 0.044715
-SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
-
-
 @pointwise(accepts="fi", amp="clear", nn="ReLU")
 def relu(x):
     """max(x, 0), elementwise; NaN stays NaN. The gradient at 0 is 0.
@@ -74,6 +69,10 @@ relu.gradient(lambda dy, out: where(out <= 0, 0, dy))
 
 
 Relu, ReluGrad = relu.op, relu.op.gradients["x"].op  # op classes, for passes over graphs
+
+
+SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
+CUBIC = 0.044715
 
 
 @pointwise(accepts="f", amp="gray", nn="GELU")
@@ -273,6 +272,9 @@ def celu(x, alpha=1.0):
 
 
 celu.gradient(lambda dy, x, alpha: where(x <= 0, dy * exp(x / alpha), dy))
+
+
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 @pointwise(accepts="f", amp="gray", nn="SELU")

@@ -1,5 +1,6 @@
-"""Pointwise arithmetic with broadcasting and type promotion: sums, products and quotients, signs, rounding,
-bounds. See `pointwise` for how it is written.
+"""Pointwise arithmetic with broadcasting and type promotion: sums, products and quotients, signs, rounding, bounds.
+
+See `pointwise` for how an operator is written.
 """
 
 from __future__ import annotations
@@ -369,6 +370,9 @@ def heaviside(x, values):
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 for input < 0, `values` for 0, else 1, elementwise; 0 for NaN. It has no gradient. `torch.heaviside`."""
     return binary(heaviside.op, input, values)
+
+
+# numbers in place of NaN, and bounds
 
 
 @pointwise(accepts="f", amp="clear")

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits, with broadcasting; the larger and the smaller of two; and whether tensors are close."""
+"""Comparisons, logic and bits with broadcasting; what is NaN, infinite or close; the larger and the smaller of two."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape and all(input == other).item()
 
 
-# bounds and choices
+# the larger and the smaller of two
 
 
 @pointwise(cpu=np.maximum, amp="clear", in_place=False)

@@ -32,16 +32,12 @@ from miniflow.dtype import (
 )
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.method import method
-from miniflow.ops.promotion import cast, to_device
+from miniflow.ops.promotion import Number, cast, to_device
 from miniflow.ops.views import sizes_of
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-
-Number = bool | int | float
-NUMBERS = {bool, int, float}
 
 
 class Options(TypedDict, total=False):
@@ -187,6 +183,9 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
     if target.kind in "iu" and array.dtype.kind in "iuf" and (result != np.trunc(array)).any():
         raise DTypeError(f"tensor: got values that do not fit into {as_dtype(target)}; expected a wider dtype")
     return result
+
+
+NUMBERS = {bool, int, float}
 
 
 def _dtypes(data: Any) -> set[dtype]:
@@ -474,6 +473,9 @@ def new_full(self: Tensor, size: Sequence[int], fill_value: Number, **options: U
     Source: `torch.Tensor.new_full`.
     """
     return full(size, fill_value, **like_options(self, **options))
+
+
+# evenly spaced numbers, and the identity matrix
 
 
 def arange(

@@ -13,7 +13,7 @@ from miniflow.dtype import as_dtype, int64
 from miniflow.errors import ShapeError, refusal
 from miniflow.ops.creation import new_leaf, sizes_to_shape
 from miniflow.ops.method import method
-from miniflow.ops.views import FARTHEST, IntoZeros, StridedView, wrap_dim, wrap_dims
+from miniflow.ops.views import IntoZeros, StridedView, wrap_dim, wrap_dims
 from miniflow.sbp import letters_but, signatures
 from miniflow.tensor import Tensor
 
@@ -34,6 +34,9 @@ class DiagonalIntoZeros(IntoZeros, of=Diagonal):
     """zeros of `shape` with x on the diagonal: the adjoint of `Diagonal`."""
 
     amp = "clear"
+
+
+FARTHEST = 2**31 - 1  # NumPy's diagonals are numbered in 32 bits
 
 
 def nearest_offset(offset: int) -> int:

@@ -1,4 +1,4 @@
-"""Distances and similarities of vectors, vectors of unit length, and bilinear forms."""
+"""Distances and similarities of vectors, and bilinear forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products over named dims: `einsum`, and `tensordot` for two tensors.
+"""Sums of products over named dims: `einsum`, `tensordot` for two tensors, and `kron`, which sums over none.
 
 Two operands at a time become a batch of matrix products, and then the next is taken in:
 

@@ -18,9 +18,6 @@ from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import Number, binary, cast, promote
 from miniflow.tensor import Tensor, constant_like
 
-LOG_OF_2 = math.log(2)
-
-
 # powers and roots
 
 
@@ -114,7 +111,9 @@ POWERS = {
 }
 
 
-# exponentials and other functions
+# exponentials and logarithms
+
+LOG_OF_2 = math.log(2)
 
 
 @pointwise(cpu=np.exp, accepts="f", integers="float")

@@ -19,7 +19,6 @@ from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from miniflow.ops.creation import new_empty, ones_like
-from miniflow.ops.indexing import where
 from miniflow.ops.promotion import broadcast_shape
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
@@ -316,10 +315,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     is_vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     if is_vector:
         return solve(A, B.unsqueeze(-1)).squeeze(-1) if left else solve(A.mT, B.unsqueeze(-1)).squeeze(-1)
-    return _solve_matrices(A, B) if left else _solve_matrices(A.mT, B.mT).mT
+    return solve_matrices(A, B) if left else solve_matrices(A.mT, B.mT).mT
 
 
-def _solve_matrices(A: Tensor, B: Tensor) -> Tensor:
+def solve_matrices(A: Tensor, B: Tensor) -> Tensor:
+    """`solve` for matrices B, whose batches are broadcast with those of A."""
     batch = broadcast_shape("solve", A.shape[:-2], B.shape[:-2])
     return call(Solve, A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:])))
 
@@ -403,14 +403,6 @@ def svdvals(A: Tensor) -> Tensor:
 def largest(values: Tensor, keepdim: bool = False) -> Tensor:
     """The largest in the last dim of values that are not negative; 0 of none."""
     return values.amax(-1, keepdim) if values.shape[-1] else values.sum(-1, keepdim)
-
-
-def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> Tensor:
-    """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
-    if rtol is None:
-        rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
-    threshold = largest(S, True) * rtol
-    return threshold if atol is None else where(threshold > atol, threshold, atol)
 
 
 @takes_tensors

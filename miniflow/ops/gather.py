@@ -1,4 +1,4 @@
-"""Picking and placing elements by integer tensors and masks."""
+"""Picking elements by integer tensors along a dim, and the ops that place them, which functions of `scatter` call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from miniflow.backends.memory import peek
 from miniflow.dispatch.dispatcher import Op, call
 from miniflow.dtype import int64
-from miniflow.errors import DTypeError, ShapeError, refusal
-from miniflow.ops.creation import full, zeros
+from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops.creation import zeros
 from miniflow.ops.indexing import Index, where
 from miniflow.ops.method import method
-from miniflow.ops.promotion import Number, broadcast_shape, cast
+from miniflow.ops.promotion import broadcast_shape, cast
 from miniflow.ops.shape import View
-from miniflow.ops.views import Slice, check_in_range, input_shape, wrap_dim
+from miniflow.ops.views import check_in_range, input_shape, wrap_dim
 from miniflow.sbp import common_letters, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -169,20 +169,6 @@ class ScatterAdd(Op):
 
     def backward(ctx, dy):
         return dy, None, call(Gather, dy, *ctx.saved, dim=ctx.attrs["dim"]) if ctx.needs[2] else None
-
-
-def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
-    """The part of `src` that `index` reaches, in its shape."""
-    check_reach(op, index._array, x._array.shape, dim)
-    if not isinstance(src, Tensor):
-        return full(index.shape, src, dtype=x.dtype, device=x._place)
-    shape = index._array.shape
-    if src._array.dtype != x._array.dtype:
-        wanted = f"one dtype: use src.to({x.dtype})"
-        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {wanted}")
-    if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
-        raise refusal(ShapeError, op, "no larger index", index=index, src=src)
-    return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
 def coordinates_of(op: str, index: Tensor, dim: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Where random numbers come from: a seed, and a count of the draws made so far.
 
-The numbers themselves are a pure function of the seed, the number of the draw and the position in it (see `philox`), so
-that a generator's whole state is two integers.
+The numbers themselves are a pure function of the seed, the number of the draw and the position in it (see
+`formulas.philox`), so that a generator's whole state is two integers.
 """
 
 from __future__ import annotations

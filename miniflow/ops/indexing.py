@@ -1,4 +1,4 @@
-"""`x[index]` and `x[index] = value` in PyTorch's rules, masks, and `where`.
+"""`x[index]` and `x[index] = value` in PyTorch's rules, parts along one dim, masks, and `where`.
 
 An index is taken apart in two steps, as PyTorch does. Its *basic* part, of ints, slices, None and Ellipsis, is a view
 (`Slice`). Its *advanced* part, of lists, integer tensors and boolean masks, then picks elements of that view into a
@@ -28,7 +28,6 @@ from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, resul
 from miniflow.ops.shape import View, check_broadcast
 from miniflow.ops.views import (
     Slice,
-    basic_part,
     check_count,
     check_in_range,
     input_shape,
@@ -97,7 +96,6 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 INDEX_DTYPES = [np.dtype(name) for name in ("int8", "int16", "int32", "int64")]
 Coordinates = tuple[int, Any]  # a dim, and the coordinates along it
-NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 PLAIN = (int, type(None), type(Ellipsis))  # what NumPy takes in a basic index as it is
 
 
@@ -190,6 +188,17 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
     return tuple(basic), advanced
 
 
+def _slice_of_ints(op: str, part: slice) -> slice:
+    """A slice of an index in plain Python ints. Steps below 1 are refused."""
+    step = 1 if part.step is None else int(part.step.__index__())
+    if step < 1:
+        raise IndexRangeError(
+            f"{op}: got a slice with step {step}; step must be greater than zero: use flip() to reverse a dim"
+        )
+    bounds = [None if bound is None else bound.__index__() for bound in (part.start, part.stop)]
+    return slice(*bounds, None if step == 1 else step)
+
+
 def _classify(op: str, part: Any) -> Any:
     """An int, slice, None, Ellipsis, or for everything else a NumPy array of integers or bool.
 
@@ -198,7 +207,7 @@ def _classify(op: str, part: Any) -> Any:
     if part is None or part is Ellipsis or type(part) is int:
         return part
     if isinstance(part, slice):
-        return basic_part(op, part)
+        return _slice_of_ints(op, part)
     if modes.tracer is not None and isinstance(part, Tensor):
         if part._array.dtype in INDEX_DTYPES:
             return part
@@ -335,6 +344,9 @@ def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor |
         value = value.reshape(value._array.shape[1:])
     check_broadcast(op, value._array.shape, shape)
     return value, coordinates, {"basic": basic, "dims": dims}
+
+
+NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
 def _as_value(x: Tensor, value: Any) -> Tensor:

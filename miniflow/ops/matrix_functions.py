@@ -14,14 +14,13 @@ from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.creation import new_empty, zeros_like
 from miniflow.ops.factorization import (
-    _smallest,
-    _solve_matrices,
     identity_like,
     inv,
     largest,
     matrices,
     pinv,
     slogdet,
+    solve_matrices,
     svdvals,
 )
 from miniflow.ops.indexing import where
@@ -39,6 +38,14 @@ def logdet(input: Tensor) -> Tensor:
     """The logarithm of the determinant: NaN where that is negative, -inf where it is 0. `torch.logdet`."""
     sign, value = slogdet(input)
     return where(sign > -0.5, value, np.nan)
+
+
+def _smallest(S: Tensor, A: Tensor, atol: float | None, rtol: float | None) -> Tensor:
+    """The threshold of singular values: max(atol, rtol max S), rtol by default max(m, n) eps if there is no atol."""
+    if rtol is None:
+        rtol = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps) if atol is None else 0.0
+    threshold = largest(S, True) * rtol
+    return threshold if atol is None else where(threshold > atol, threshold, atol)
 
 
 @takes_tensors
@@ -139,7 +146,7 @@ def solve_triangular(
     offset = 1 if unitriangular else 0
     triangle = A.triu(offset) if upper else A.tril(-offset)
     triangle = triangle + identity_like(A) if unitriangular else triangle
-    return _solve_matrices(triangle, B) if left else _solve_matrices(triangle.mT, B.mT).mT
+    return solve_matrices(triangle, B) if left else solve_matrices(triangle.mT, B.mT).mT
 
 
 @takes_tensors

@@ -4,7 +4,8 @@ First-order gradients are fused kernels that use the saved statistics; with `cre
 again by differentiable ops, so that gradients of any order follow.
 
 Normalization over groups of channels, over each channel of a sample, by the root mean square and by neighbours is
-composed: of layer norm over the rows that groups are, and of batch norm with a channel for each sample.
+composed: of layer norm over the rows that groups are, and of batch norm with a channel for each sample. `normalize` and
+`renorm` give vectors another length.
 
 Compiled graphs have one op for y = relu(batch_norm(x) + z), z being a residual block's shortcut, in place of two or
 three: the normalized array, and its sum with z, are never written to memory. Eager mode does not use it.

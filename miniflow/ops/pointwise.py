@@ -9,9 +9,9 @@
         s = sigmoid(x)
         return dy * s * (1 + x * (1 - s))
 
-The body uses arithmetic, comparisons, functions of `scalar` and other pointwise operators. It becomes the loops of the
-CPU, of CUDA devices and of nn.Graph's fused regions (see `scalar`). Parameters without default are operands: tensors
-that are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
+The body uses arithmetic, comparisons, functions of `formulas.scalar` and other pointwise operators. It becomes the
+loops of the CPU, of CUDA devices and of nn.Graph's fused regions (see there). Parameters without default are operands:
+tensors that are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
 
 A gradient takes the cotangent, and then by their names what it needs of the operands, the attributes, and the result,
 which is called `out`: just that is saved. A short one is a lambda, `exp.gradient(lambda dy, out: dy * out)`. It runs

@@ -13,7 +13,7 @@ from miniflow.ops.arithmetic import mul
 from miniflow.ops.comparison import maximum, minimum
 from miniflow.ops.creation import full, ones_like, zeros_like
 from miniflow.ops.diagonal import Diagonal
-from miniflow.ops.gather import Scatter, ScatterAdd, coordinates_of, source_for
+from miniflow.ops.gather import Scatter, ScatterAdd, check_reach, coordinates_of
 from miniflow.ops.indexing import Index, IndexIntoZeros, SetItem, locate, where
 from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.method import method
@@ -23,6 +23,20 @@ from miniflow.ops.reduction import INT64
 from miniflow.ops.sorting import Argsort
 from miniflow.ops.views import Slice, wrap_dim
 from miniflow.tensor import Tensor
+
+
+def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    """The part of `src` that `index` reaches, in its shape."""
+    check_reach(op, index._array, x._array.shape, dim)
+    if not isinstance(src, Tensor):
+        return full(index.shape, src, dtype=x.dtype, device=x._place)
+    shape = index._array.shape
+    if src._array.dtype != x._array.dtype:
+        wanted = f"one dtype: use src.to({x.dtype})"
+        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {wanted}")
+    if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
+        raise refusal(ShapeError, op, "no larger index", index=index, src=src)
+    return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
 
 
 @method(in_place=True)

@@ -33,7 +33,7 @@ class Argsort(Op):
     sbp = each_row
 
 
-def _order(
+def in_order(
     op: str, x: Tensor, dim: int, descending: bool = False, count: int | None = None, stable: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The elements in order along `dim`, and where they stood."""
@@ -75,19 +75,19 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
     Source: `torch.sort`.
     """
-    return Extreme(*_order("sort", input, dim, descending, stable=stable))
+    return Extreme(*in_order("sort", input, dim, descending, stable=stable))
 
 
 @method
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Where the elements in order along `dim` stood: the indices of `sort`. `torch.argsort`."""
-    return _order("argsort", input.detach(), dim, descending, stable=stable)[1]
+    return in_order("argsort", input.detach(), dim, descending, stable=stable)[1]
 
 
 @method
 def msort(input: Tensor) -> Tensor:
     """The elements in order along the first dim. `torch.msort`."""
-    return _order("msort", input, 0)[0]
+    return in_order("msort", input, 0)[0]
 
 
 @method
@@ -111,10 +111,11 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
     Source: `torch.topk`.
     """
-    return Extreme(*_order("topk", input, dim, largest, int(k)))
+    return Extreme(*in_order("topk", input, dim, largest, int(k)))
 
 
-def _extreme(pair: list[Tensor], dim: int, keepdim: bool) -> Extreme:
+def as_extreme(pair: list[Tensor], dim: int, keepdim: bool) -> Extreme:
+    """Elements and where they stood, of size 1 along `dim`, without that dim unless `keepdim`."""
     return Extreme(*[y if keepdim else y.squeeze(dim) for y in pair])
 
 
@@ -131,8 +132,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ext
     if k < 1:
         raise ShapeError(f"kthvalue: got k={k}; expected at least 1")
     if not input._array.shape:
-        return Extreme(*_order("kthvalue", input, dim, count=k))
-    return _extreme([y.narrow(dim, k - 1, 1) for y in _order("kthvalue", input, dim, count=k)], dim, keepdim)
+        return Extreme(*in_order("kthvalue", input, dim, count=k))
+    return as_extreme([y.narrow(dim, k - 1, 1) for y in in_order("kthvalue", input, dim, count=k)], dim, keepdim)
 
 
 @takes_tensors

@@ -12,8 +12,6 @@ from miniflow.ops.pointwise import called_as, pointwise
 from miniflow.ops.promotion import Number, floating_binary
 from miniflow.tensor import Tensor
 
-SLOPE_OF_ERF = 2 / math.sqrt(math.pi)  # at 0
-
 
 @pointwise(accepts="f", integers="float")
 def sinc(x):
@@ -26,6 +24,8 @@ sinc.gradient(lambda dy, x, out: select(x == 0, 0, dy * (scalar.cos(math.pi * x)
 
 
 # the error function
+
+SLOPE_OF_ERF = 2 / math.sqrt(math.pi)  # at 0
 
 
 @pointwise(accepts="f", integers="float")
@@ -90,6 +90,9 @@ def erfinv(x):
 
 
 erfinv.gradient(lambda dy, out: dy * (scalar.exp(out * out) / SLOPE_OF_ERF))
+
+
+# the gamma function
 
 
 @pointwise(accepts="f", integers="float")

@@ -1,4 +1,4 @@
-"""Variance, norms, medians, quantiles, the most frequent value, histograms."""
+"""Variance, sums and means without NaN, norms, medians, quantiles, the most frequent value, histograms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from miniflow.ops.padding import pad
 from miniflow.ops.promotion import Number, cast, require_floating
 from miniflow.ops.reduction import INT64, Dim, Extreme, Reduction, as_dims, expand_reduced, nonempty, term_count
 from miniflow.ops.scans import CumulativeMax, positions
-from miniflow.ops.sorting import _extreme, _order
+from miniflow.ops.sorting import as_extreme, in_order
 from miniflow.ops.views import wrap_dim
 from miniflow.tensor import Tensor, constant_like
 
@@ -247,10 +247,10 @@ def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable)
         return _shared(x, y) if x.requires_grad else y
     nonempty(op, x._array.shape, dim)
     if not x._array.shape:
-        return Extreme(*_order(op, x, dim))
-    dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), _order(op, x, dim)
+        return Extreme(*in_order(op, x, dim))
+    dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), in_order(op, x, dim)
     at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
-    return _extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
+    return as_extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
 
 
 def _shared(x: Tensor, y: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     Source: `torch.mode`.
     """
     nonempty("mode", input._array.shape, dim)
-    values, indices = _order("mode", input, dim)
+    values, indices = in_order("mode", input, dim)
     if not input._array.shape:
         return Extreme(values, indices)
     dim, size = wrap_dim("mode", dim, input._array.ndim), input._array.shape[dim]
@@ -284,7 +284,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
     length = at - call(CumulativeMax, start, dim=dim, reverse=False)
     last = length.argmax(dim, keepdim=True)
-    return _extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
+    return as_extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
 
 
 WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
@@ -312,7 +312,7 @@ def _quantile(op, input, q, dim, keepdim, interpolation) -> Tensor:
         raise ShapeError(f"{op}: got a q of shape {q._array.shape}; expected at most 1 dim")
     shape, ndim = x._array.shape, x._array.ndim
     x = x.reshape(-1) if dim is None or not shape else x.movedim(dim, -1)
-    values, size = _order(op, x, -1)[0], x._array.shape[-1]
+    values, size = in_order(op, x, -1)[0], x._array.shape[-1]
     numbers = cast((values == values).sum(-1, keepdim=True), x.dtype)
     rank = q.reshape(-1) * (numbers - 1.0)
     rank = where(numbers == size, rank, size - 1.0) if op == "quantile" else rank.clamp(0.0)

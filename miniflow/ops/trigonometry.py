@@ -1,4 +1,7 @@
-"""Trigonometric and hyperbolic functions and their inverses. Integers are computed in the default floating dtype."""
+"""Trigonometric and hyperbolic functions, their inverses, `hypot`, and angles in degrees.
+
+Integers are computed in the default floating dtype.
+"""
 
 from __future__ import annotations
 

@@ -120,9 +120,6 @@ def sizes_of(sizes: tuple) -> tuple[int, ...]:
     return sizes
 
 
-FARTHEST = 2**31 - 1  # NumPy's diagonals are numbered in 32 bits
-
-
 class Slice(StridedView):
     """y = x[index] for an `index` of ints, slices, None and exactly one Ellipsis: a view."""
 
@@ -202,20 +199,3 @@ def out_of_range(
         f"{op}: index {index} is out of range for dim {dim} of size {size} (shape {tuple(shape)}); expected {expected}"
         f"{remedy}"
     )
-
-
-def basic_part(op: str, part: Any) -> Any:
-    """An int, slice, None or Ellipsis of an index, in plain Python ints.
-
-    Raises:
-        IndexRangeError: for a slice with a step below 1.
-    """
-    if not isinstance(part, slice):
-        return part
-    step = 1 if part.step is None else int(part.step.__index__())
-    if step < 1:
-        raise IndexRangeError(
-            f"{op}: got a slice with step {step}; step must be greater than zero: use flip() to reverse a dim"
-        )
-    bounds = [None if bound is None else bound.__index__() for bound in (part.start, part.stop)]
-    return slice(*bounds, None if step == 1 else step)

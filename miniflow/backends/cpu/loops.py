@@ -1,8 +1,8 @@
 """Compiled loops in two variants, one thread and all threads, chosen by the amount of work.
 
-Waking the sleeping threads (see `process`) costs 10 to 35 microseconds, as much as one thread needs for 100,000 to
-300,000 elements: smaller arrays are faster in one thread. Each variant is compiled when it is first needed and kept in
-numba's cache.
+Waking the sleeping threads (see `backends.runtime_defaults`) costs 10 to 35 microseconds, as much as one thread needs
+for 100,000 to 300,000 elements: smaller arrays are faster in one thread. Each variant is compiled when it is first
+needed and kept in numba's cache.
 """
 
 from __future__ import annotations

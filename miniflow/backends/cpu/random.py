@@ -1,4 +1,4 @@
-"""Random kernels: loops over the blocks of `philox`, in one thread or in all, with the same numbers either way.
+"""Random kernels: loops over blocks of `formulas.philox`, in one thread or in all, with the same numbers either way.
 
 Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Loops run over whole blocks, from number
 `first` on, and have no ragged end. Their indices are unsigned: numba would test signed ones for being negative. No

@@ -1,7 +1,7 @@
 """What generated loops for the CPU call: functions of one element.
 
-They are those of `scalar` for which numba has none, or only a call of the C library for each element. Half precision is
-computed in float32, and lies in arrays as uint16.
+They are those of `formulas.scalar` for which numba has none, or only a call of the C library for each element. Half
+precision is computed in float32, and lies in arrays as uint16.
 """
 
 from __future__ import annotations

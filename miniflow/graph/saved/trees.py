@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from miniflow.errors import CheckpointError
-from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, _key
+from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, key_of
 from miniflow.graph.saved.fields import choice, items, record, refuse, text
 from miniflow.graph.saved.values import decode_value, encode_value
 
@@ -78,7 +78,7 @@ def decode_tree(value: Any, at: str, depth: int = 0) -> Tree:
         return LEAF
     if kind == "constant":
         constant = decode_value(value["value"], f"{at}.value")
-        return Tree(CONSTANT, type(constant), constant=constant, key=_key(constant))
+        return Tree(CONSTANT, type(constant), constant=constant, key=key_of(constant))
     children = tuple(decode_tree(v, place, depth + 1) for v, place in items(value["children"], f"{at}.children"))
     if kind in ("list", "tuple"):
         return Tree(SEQUENCE, {"list": list, "tuple": tuple}[kind], children=children)
