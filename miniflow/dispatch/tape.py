@@ -182,7 +182,7 @@ class Node:
             self.dtypes = tuple([y._array.dtype for y in outputs])
         self.sequence = sequence()
         self.hooks = None
-        # [(value, version when saved, output index or None)], see dispatch.record; or a function that puts it here
+        # [(value, version when saved, output index or None)], see dispatcher.record; or a function that puts it here
         self._saved = None
 
     @property
