@@ -205,3 +205,12 @@ def test_infer_that_looks_at_values_is_asked_each_time():
     assert x[index].shape == (2, 3)
     with pytest.raises(IndexRangeError, match="index 2 is out of range"):
         x[index + 1]
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+def test_floats_among_the_numbers_of_an_integer_loop_are_cut_at_every_call(count):
+    x = flow.arange(count) % 30
+    for _ in range(3):
+        assert F.hardtanh(x, 1.5, 20.7).tolist() == np.clip(x.numpy(), 1, 20).tolist()
+        assert F.threshold(x, 4.5, 20.7).tolist() == np.where(x.numpy() > 4, x.numpy(), 20).tolist()
+        assert flow.addcmul(x, x, x, value=2.5).tolist() == (x.numpy() + 2 * x.numpy() ** 2).tolist()

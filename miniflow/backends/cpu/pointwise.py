@@ -77,8 +77,7 @@ class Loops:
             ufunc = self.ufuncs[forms] = ufunc_of(self.body, forms)
             if set(forms) == {"v"} and not self.has_bfloat16:
                 self.plain = ufunc
-        if self.numbers:
-            numbers = [convert(value) for convert, value in zip(self.numbers, numbers, strict=True)]
+        numbers = self.converted(numbers)
         if self.has_bfloat16:
             inputs, outs = ([x.view(np.uint16) if x.dtype == BFLOAT16 else x for x in some] for some in (inputs, outs))
         if outs[0].size < self.shared_from:
@@ -92,6 +91,10 @@ class Loops:
             ufunc(*[x[start:stop] for x in arrays], *numbers, *[y[start:stop] for y in results])
 
         return share, (part, shape[dim], SHARED_FROM)
+
+    def converted(self, numbers: Sequence[float]) -> Sequence[float]:
+        """The numbers in the dtypes that the loop takes: NumPy would refuse a float for an int64."""
+        return [convert(value) for convert, value in zip(self.numbers, numbers, strict=True)] if self.numbers else ()
 
 
 def loops(body: Body) -> Loops:
@@ -148,11 +151,12 @@ def kernel_for(name: str) -> Kernel:
     def allocating(compute: Callable) -> Callable:
         def of_small(*operands: Any, **attrs: Any) -> np.ndarray:
             body, arrays, numbers = bodies.of(operands, attrs, compute)
-            ufunc = loops(body).plain
+            runs = loops(body)
+            ufunc = runs.plain
             if ufunc is None or arrays[0].size >= SMALL:
                 return compute(*operands, **attrs)
             try:
-                return ufunc(*arrays, *numbers, order="C")
+                return ufunc(*arrays, *runs.converted(numbers), order="C")
             except ValueError:
                 return compute(*operands, **attrs)  # says more than NumPy
 
