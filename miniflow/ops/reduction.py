@@ -36,7 +36,7 @@ def reduced_shape(op: str, shape: tuple[int, ...], dim: Dim, keepdim: bool) -> t
         return ()
     if type(dim) is int and -len(shape) <= dim < len(shape):  # the most common case
         dim %= len(shape)
-        return shape[:dim] + (1,) * keepdim + shape[dim + 1 :]
+        return shape[:dim] + (1,) * bool(keepdim) + shape[dim + 1 :]
     dims = wrap_dims(op, dim, len(shape))
     return tuple([1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims])
 

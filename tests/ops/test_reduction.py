@@ -216,3 +216,11 @@ def test_errors():
     for call, error, message in ERRORS:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("keepdim", [np.bool_(True), 2, 1.0])
+def test_what_is_true_keeps_dims(keepdim):
+    x = flow.ones(2, 3)
+    for reduce in (flow.sum, flow.mean, flow.argmax):
+        assert reduce(x, 1, keepdim).shape == (2, 1)
+        assert reduce(x, 1, not keepdim).shape == (2,)
