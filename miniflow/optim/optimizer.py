@@ -22,7 +22,7 @@ from miniflow.device import by_device
 from miniflow.dispatch.dispatcher import update
 from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.dtype import bfloat16, float16, float32
-from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, ShapeError
 from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_pair, check_range
 from miniflow.nn.modules.state import place_problem
 from miniflow.nn.utils.clip_grad import clip_grad_norm_
@@ -123,15 +123,29 @@ class Optimizer(ExplainsArguments):
         """Change `params`, those parameters of `group` that have a gradient."""
         if self.rule is None:
             raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
+        states = [self._states(group, params, name) for name in self.state_names(group)]
+        groups = [p._grad for p in params], *states
+        self._check_shapes(params, groups)
         update(
             self.rule,
             params,
-            [p._grad for p in params],
-            *[self._states(group, params, name) for name in self.state_names(group)],
+            *groups,
             live=lambda: self.live(group, params),
             **self.attributes(group),
             **{name: self.next_values(name, params) for name in self.rule.per_parameter},
         )
+
+    def _check_shapes(self, params: list[Tensor], groups: Iterable[list[Tensor | None]]) -> None:
+        """Refuse what was made before a parameter got another shape: kernels would leave its memory."""
+        expected = [p._array.shape for p in params]
+        for tensors in groups:
+            shapes = expected if tensors[0] is None else [x._array.shape for x in tensors]
+            if shapes != expected:
+                got, wanted = next((a, b) for a, b in zip(shapes, expected, strict=True) if a != b)
+                raise ShapeError(
+                    f"{self._name}.step: got a gradient or state of shape {tuple(got)} for a parameter of shape "
+                    f"{tuple(wanted)}; make a new optimizer after a parameter got another shape"
+                )
 
     def _states(self, group: dict[str, Any], params: list[Tensor], name: str | None) -> list[Tensor | None]:
         """The states of that name, which are made where there are none; None for each parameter if there is no name."""

@@ -10,6 +10,7 @@ import miniflow as flow
 from miniflow import optim
 from miniflow.backends.cpu.optim import LOOPS
 from miniflow.backends.cpu.threads import SHARED_FROM
+from miniflow.errors import ShapeError
 
 STEPS = 20
 
@@ -329,3 +330,16 @@ def test_the_lengths_of_lamb_are_those_of_the_whole_of_a_split_parameter():
         assert_close(flow.tensor(p.detach().numpy()), lamb(start, grads, lr=0.1, weight_decay=0.1), rtol=1e-10)
     finally:
         flow.parallel.simulate(1)
+
+
+def test_a_parameter_that_got_another_shape_is_refused():
+    p = flow.ones(3).requires_grad_()
+    optimizer = flow.optim.Adam([p])
+    p.grad = flow.ones(3)
+    optimizer.step()
+    p.data = flow.ones(4)
+    for grad in (p.grad, flow.ones(4)):  # the old gradient, then the old states
+        p._grad = grad
+        with pytest.raises(ShapeError, match=r"Adam.step: got a gradient or state of shape \(3,\) .* shape \(4,\)"):
+            optimizer.step()
+    assert p.tolist() == [1.0] * 4
