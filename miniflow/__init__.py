@@ -3,18 +3,17 @@
 import miniflow.backends.runtime_defaults  # noqa: F401  (sets how threads wait: before NumPy is loaded)
 
 # isort: split
+import importlib
 import sys
-from collections.abc import Mapping
-from importlib import import_module
+import types
 from math import e, inf, nan, pi
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils, vision
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.autograd import enable_grad as grad_enable
-from miniflow.autograd.methods import attach, to
+from miniflow.autograd.methods import attach as _attach
+from miniflow.autograd.methods import to
 from miniflow.device import device, get_default_device, set_default_device
 from miniflow.dtype import (
     bfloat16,
@@ -134,7 +133,7 @@ from miniflow.tensor import Size, Tensor
 from miniflow.typing import Placeholder
 
 
-def defer(package: ModuleType, places: Mapping[str, str]) -> None:
+def _defer(package: types.ModuleType, places: dict[str, str]) -> None:
     """Give a package attributes that live elsewhere; each is imported when it is first asked for, so that this import
     stays quick.
 
@@ -145,11 +144,11 @@ def defer(package: ModuleType, places: Mapping[str, str]) -> None:
     Source: PEP 562, "Module __getattr__ and __dir__".
     """
 
-    def find(name: str) -> Any:
+    def find(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}", name=name, obj=package)
         module, _, attribute = places[name].partition(":")
-        value = import_module(module)
+        value = importlib.import_module(module)
         if attribute:
             value = getattr(value, attribute)
         setattr(package, name, value)
@@ -165,13 +164,13 @@ JOBS = [
     "truncated_normal_initializer", "zeros_initializer",
 ]  # fmt: skip
 layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "parallel": "miniflow.nn.parallel"}
-defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
-defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
-defer(autograd, {"functional": "miniflow.func.functional"})
-defer(cuda, {name: f"miniflow.backends.cuda.streams:{name}" for name in ("Event", "Stream", "stream")})
-defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
-defer(utils, {"global_view": "miniflow.utils.global_view"})
-defer(
+_defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
+_defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
+_defer(autograd, {"functional": "miniflow.func.functional"})
+_defer(cuda, {name: f"miniflow.backends.cuda.streams:{name}" for name in ("Event", "Stream", "stream")})
+_defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
+_defer(utils, {"global_view": "miniflow.utils.global_view"})
+_defer(
     sys.modules[__name__],
     {
         **{name: f"miniflow.graph.job:{name}" for name in JOBS},
@@ -189,13 +188,13 @@ defer(
 )
 
 __version__ = "0.1.0"
-attach()
+_attach()
 globals().update(_functions() | OPERATORS)  # what `@method` and `@pointwise` have registered
 globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
 globals().update(TENSOR_TYPES)
 FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
-framework = SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
+framework = types.SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))
 half, float, double = float16, float32, float64  # the names of dtypes in older code
 char, short, int, long = int8, int16, int32, int64

@@ -112,7 +112,7 @@ def imports_of(module: str) -> set[str]:
 def module_names_in_strings(tree: ast.AST) -> list[str]:
     """Strings that name a module of miniflow, or what is in it ("miniflow.graph:Graph"), where some are imported so."""
     called = {ast.unparse(node.func).split(".")[-1] for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    if not called & {"import_module", "__import__", "defer"}:
+    if not called & {"import_module", "__import__", "_defer"}:
         return []
     strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     named = [text for text in strings if re.fullmatch(r"miniflow(\.\w+)+\.?(:\w+)?", text)]

@@ -1,6 +1,6 @@
 """The functions that layers call: the same function objects as in `miniflow.ops`, under PyTorch's names."""
 
-from miniflow.autograd.methods import in_place
+from miniflow.autograd.methods import in_place as _in_place
 from miniflow.ops.activation import glu, prelu, rrelu
 from miniflow.ops.attention import scaled_dot_product_attention
 from miniflow.ops.convolution import (
@@ -81,4 +81,4 @@ from miniflow.tensor import Tensor
 
 globals().update({name: function for name, function in OPERATORS.items() if function.op.nn})
 for _name in ("celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "selu_", "threshold_"):
-    globals()[_name] = in_place(OPERATORS[_name[:-1]])
+    globals()[_name] = _in_place(OPERATORS[_name[:-1]])
