@@ -124,8 +124,10 @@ def _batched(
     counts = {dy.shape[0] if isinstance(dy, Tensor) and dy.ndim else 0 for dy in cotangents}
     if len(counts) != 1 or counts == {0}:
         shapes = [tuple(dy.shape) if isinstance(dy, Tensor) else type(dy).__name__ for dy in cotangents]
-        wanted = "for is_grads_batched a tensor for each output, with one more dim in front, of one size, at least 1"
-        raise ShapeError(f"grad: got grad_outputs {shapes}; expected {wanted}")
+        raise ShapeError(
+            f"grad: got grad_outputs {shapes}; expected for is_grads_batched a tensor for each output, with one more "
+            "dim in front, of one size, at least 1"
+        )
     (count,), rows = counts, []
     for i in range(count):
         retain = retain_graph if i == count - 1 else True
@@ -137,31 +139,33 @@ def as_tuple(name: str, tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...
     """One tensor or several; `name` is the function that got them."""
     if isinstance(tensors, Tensor):
         return (tensors,)
-    several = tuple(tensors) if isinstance(tensors, Iterable) else (tensors,)
-    for x in several:
+    tensors = tuple(tensors) if isinstance(tensors, Iterable) else (tensors,)
+    for x in tensors:
         if not isinstance(x, Tensor):
             refuse_operand(x, name, "a Tensor, or several")
-    return several
+    return tensors
 
 
 def _cotangents(name: str, tensors: tuple, cotangents: Any) -> list[Tensor]:
+    """One cotangent for each tensor; `name` is the function that got them."""
     if not isinstance(cotangents, list | tuple):
         cotangents = [cotangents] * len(tensors) if cotangents is None else [cotangents]
     if len(cotangents) != len(tensors):
         raise AutogradError(
             f"{name}: got {len(cotangents)} gradients for {len(tensors)} tensors; expected one for each"
         )
-    return [_cotangent(name, tensor, given) for tensor, given in zip(tensors, cotangents, strict=True)]
+    return [_cotangent(name, tensor, cotangent) for tensor, cotangent in zip(tensors, cotangents, strict=True)]
 
 
-def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
-    if not tensor.requires_grad:
+def _cotangent(name: str, tensor: Tensor, cotangent: Tensor | None) -> Tensor:
+    """A cotangent that fits a tensor: the one given, or 1."""
+    if tensor._fresh_edge() is None:
         raise AutogradError(
             f"{name}: the tensor does not require grad and has no grad_fn; call requires_grad_() on a leaf that it is "
             "computed from, and leave no_grad"
         )
-    if given is None:
-        if tensor.numel() != 1:
+    if cotangent is None:
+        if tensor._array.size != 1:
             raise AutogradError(
                 f"{name}: grad can be implicitly created only for scalar outputs, got shape {tuple(tensor.shape)}; "
                 "reduce it (y.sum()) or pass a gradient of its shape"
@@ -169,18 +173,20 @@ def _cotangent(name: str, tensor: Tensor, given: Tensor | None) -> Tensor:
         if type(tensor._array) is np.ndarray and modes.tracer is None:  # the most common case, at a third of the cost
             return Tensor._wrap(np.ones_like(tensor._array))
         return ones_like(tensor.detach())
-    if not isinstance(given, Tensor):
+    if not isinstance(cotangent, Tensor):
         raise AutogradError(
-            f"{name}: got a gradient of type {type(given).__name__}; expected a Tensor: flow.tensor(...)"
+            f"{name}: got a gradient of type {type(cotangent).__name__}; expected a Tensor: flow.tensor(...)"
         )
-    if given.shape != tensor.shape:
+    if cotangent.shape != tensor.shape:
         raise AutogradError(
-            f"{name}: got a gradient of shape {tuple(given.shape)} for a tensor of shape {tuple(tensor.shape)}"
+            f"{name}: got a gradient of shape {tuple(cotangent.shape)} for a tensor of shape {tuple(tensor.shape)}"
         )
-    if given._place != tensor._place:
-        raise DeviceError(f"{name}: got a gradient on {given._place} for a tensor on {tensor._place}: use .to(device)")
-    share(given)
-    return cast(given, tensor.dtype)
+    if cotangent._place != tensor._place:
+        raise DeviceError(
+            f"{name}: got a gradient on {cotangent._place} for a tensor on {tensor._place}: use .to(device)"
+        )
+    share(cotangent)
+    return cast(cotangent, tensor.dtype)
 
 
 class BackwardPass:
@@ -205,17 +211,18 @@ class BackwardPass:
             edges = dict.fromkeys([x._edge for x in inputs])
             self.captured = edges if captures else None
             self.needed = _leading_to({edge[0] for edge in edges}, [t._edge[0] for t in tensors])
-        self.roots = [(tensor._edge, cotangent) for tensor, cotangent in zip(tensors, cotangents, strict=True)]
+            for i, tensor in enumerate(tensors):
+                if tensor._edge[0] not in self.needed:
+                    cotangents[i] = None
+        self.roots = [x._edge for x in tensors], cotangents
 
     def run(self) -> None:
         previous, modes.enabled = modes.enabled, self.create_graph
         autocast, modes.autocast = modes.autocast, None  # gradients have the dtypes of what they belong to
         tracer = modes.tracer
         try:
-            for edge, cotangent in self.roots:
-                if self.needed is None or edge[0] in self.needed:
-                    self.deliver([edge], [cotangent])
-            del self.roots
+            self.deliver(*self.roots)
+            self.roots[1].clear()
             while self.queue:
                 node = heapq.heappop(self.queue)[1]
                 if tracer is not None:
@@ -254,9 +261,9 @@ class BackwardPass:
         node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]
         if needed is not None and not any(needs):
             return
-        whole = node.op.view and cotangents[0]._version is None and not self.create_graph
+        is_unshared = node.op.view and cotangents[0]._version is None and not self.create_graph
         gradients = node.op.backward(node, *cotangents)
-        if whole and gradients._view is not None and gradients._view[0] is cotangents[0]:
+        if is_unshared and gradients._view is not None and gradients._view[0] is cotangents[0]:
             gradients._view = gradients._version = None  # the cotangent, which nobody else has, ends here
         if not self.retain and node._saved:
             node._saved = FREED
@@ -269,7 +276,7 @@ class BackwardPass:
                 f"{node.op.function_name}: its backward returned {len(gradients)} gradients; expected {len(edges)}, "
                 "one for each input (None for those that have none)"
             )
-        wanted = [None] * len(edges)
+        to_deliver = [None] * len(edges)
         for position, gradient in enumerate(gradients):
             if gradient is not None and needs[position]:
                 if id(gradient) in passed_on:
@@ -279,9 +286,9 @@ class BackwardPass:
                 array = gradient._array
                 if array.shape != source.shapes[index] or array.dtype != source.dtypes[index]:
                     gradient = unbroadcast(node, position, gradient, edges[position])
-                wanted[position] = gradient
+                to_deliver[position] = gradient
         gradients = gradient = None
-        self.deliver(edges, wanted)
+        self.deliver(edges, to_deliver)
 
 
 def _leading_to(targets: set[Node | Leaf], roots: list[Node | Leaf]) -> set[Node | Leaf]:
@@ -298,16 +305,16 @@ def run_hooks(node: Node | Leaf, cotangents: list[Tensor | None]) -> None:
     for index, hook in list(node.hooks):
         if cotangents[index] is not None:
             share(cotangents[index])
-            replaced = hook(cotangents[index])
-            if replaced is not None:
-                share(replaced)
-                got, expected = [(tuple(g.shape), g.dtype) for g in (replaced, cotangents[index])]
+            replacement = hook(cotangents[index])
+            if replacement is not None:
+                share(replacement)
+                got, expected = [(tuple(g.shape), g.dtype) for g in (replacement, cotangents[index])]
                 if got != expected:
                     raise AutogradError(
                         f"hook: got a replacement of shape {got[0]} and {got[1]} for a gradient of shape {expected[0]} "
                         f"and {expected[1]}; return a gradient like the given one, or None"
                     )
-                cotangents[index] = replaced
+                cotangents[index] = replacement
 
 
 def unbroadcast(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tensor:

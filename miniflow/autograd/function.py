@@ -64,14 +64,14 @@ class _FunctionOp:
 
     def backward(self, node: Node, *cotangents: Tensor | None) -> tuple:
         self.context.needs_input_grad = tuple([bool(needed) for needed in node.needs])
-        given = next(dy for dy in cotangents if dy is not None)
-        passed = []
+        some_cotangent = next(dy for dy in cotangents if dy is not None)
+        materialized = []
         for index, like in self.context._outputs:
             dy = None if index is None else cotangents[index]
             if dy is None and like is not None and self.context._materialize:
-                dy = new_zeros(given, like[0], dtype=like[1])
-            passed.append(dy)
-        gradients = self.function.backward(self.context, *passed)
+                dy = new_zeros(some_cotangent, like[0], dtype=like[1])
+            materialized.append(dy)
+        gradients = self.function.backward(self.context, *materialized)
         gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
         if len(gradients) < len(node.edges) or any(g is not None for g in gradients[len(node.edges) :]):
             raise AutogradError(
@@ -143,7 +143,7 @@ class Function:
         if any(not any(x is y for y in results) for x in context._dirty):
             raise AutogradError(f"{cls.__name__}.forward marked an input as dirty that it does not return; return it")
         if is_grad_enabled() and any(edges):
-            outputs = tuple(_own(y, args, context) if isinstance(y, Tensor) else y for y in results)
+            outputs = tuple(_new_output(y, args, context) if isinstance(y, Tensor) else y for y in results)
             _record(cls, context, edges, args, results, outputs)
             result = outputs if isinstance(result, tuple) else outputs[0]
         return result
@@ -152,7 +152,7 @@ class Function:
         return self.apply(*args, **kwargs)
 
 
-def _own(output: Tensor, args: tuple, context: Context) -> Tensor:
+def _new_output(output: Tensor, args: tuple, context: Context) -> Tensor:
     """An input that is returned unchanged becomes a new tensor, so that the node is not attached to the input."""
     if any(output is x for x in context._dirty):
         return output
@@ -160,7 +160,7 @@ def _own(output: Tensor, args: tuple, context: Context) -> Tensor:
 
 
 def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tuple, outputs: tuple) -> None:
-    dirty, given = set(map(id, context._dirty)), set(map(id, args))
+    dirty, inputs = set(map(id, context._dirty)), set(map(id, args))
     differentiable, position = [], {}
     for r, y in zip(results, outputs, strict=True):
         index = None
@@ -172,7 +172,7 @@ def _record(cls: type, context: Context, edges: tuple, args: tuple, results: tup
     context._node = weakref.ref(node)
     node._saved = []
     for x in context._to_save:
-        index = position.get(id(x)) if id(x) in dirty or id(x) not in given else None
+        index = position.get(id(x)) if id(x) in dirty or id(x) not in inputs else None
         x = x if index is None else x.detach()
         node._saved.append((x, x.version if isinstance(x, Tensor) else None, index))
     context._to_save = ()

@@ -88,9 +88,9 @@ def gradgradcheck(
     def gradients(*arguments: object) -> tuple[Tensor, ...]:
         values, weights = arguments[:count], arguments[count:]
         outputs = _differentiable(function(*values))
-        wanted = [values[i] for i in checked]
-        found = grad(outputs, wanted, weights, create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None and g.requires_grad)
+        inputs = [values[i] for i in checked]
+        gradients = grad(outputs, inputs, weights, create_graph=True, allow_unused=True)
+        return tuple(g for g in gradients if g is not None and g.requires_grad)
 
     options = {"atol": 1e-5, "rtol": 1e-4, "check_alive": False, **options}
     return gradcheck(gradients, [*inputs, *cotangents], seed=seed, **options)

@@ -38,7 +38,7 @@ def takes_tensors(function: Callable) -> Callable:
     its parameters, and `size=(2, 3)` for `*size`."""
     parameters = inspect.signature(function).parameters
     several = {p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL}
-    others = several | {name for name, own in SYNONYMS.items() if name not in parameters and own in parameters}
+    others = several | {name for name, ours in SYNONYMS.items() if name not in parameters and ours in parameters}
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -59,11 +59,11 @@ def renamed(
 ) -> tuple[tuple, dict[str, Any]]:
     """Arguments under the function's own names."""
     several = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-    own = {name: name if name in parameters else SYNONYMS.get(name, name) for name in kwargs}
-    kwargs = {own[name] if own[name] in parameters else name: value for name, value in kwargs.items()}
+    names = {name: name if name in parameters else SYNONYMS.get(name, name) for name in kwargs}
+    kwargs = {names[name] if names[name] in parameters else name: value for name, value in kwargs.items()}
     if several in kwargs:  # after the tensor, if there is one, which may have been named too
-        before = [kwargs.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in kwargs]
-        args = (*args, *before, kwargs.pop(several))
+        tensor = [kwargs.pop(name) for name in list(parameters)[len(args) :] if name == "input" and name in kwargs]
+        args = (*args, *tensor, kwargs.pop(several))
     return args, kwargs
 
 
@@ -77,7 +77,7 @@ def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: d
         x = getattr(error, "operand", error.obj if hasattr(Tensor, getattr(error, "name", "")) else error)
         for name, value in (*zip(inspect.signature(function).parameters, args, strict=False), *kwargs.items()):
             if not isinstance(x, Tensor) and _holds(value, x):
-                refuse_operand(x, function.__name__, getattr(error, "wanted", "a Tensor"), name)
+                refuse_operand(x, function.__name__, getattr(error, "expected", "a Tensor"), name)
 
 
 def _holds(value: Any, x: Any) -> bool:
@@ -89,19 +89,19 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     """Let the error of an operator that `function` is made of name the function; and what it was given, if the operator
     has got other shapes. What Python or NumPy refuses within this package is raised as an error of miniflow."""
     try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
         return  # the error says so
     name = function.__name__
-    got = refusal(str, name, "", **given).rpartition("; expected")[0] if given else name
-    ours = next((ours for kind, ours in OF_PYTHON.items() if isinstance(error, kind)), None)
+    got = refusal(str, name, "", **arguments).rpartition("; expected")[0] if arguments else name
     if type(error).__module__ != errors.__name__:
+        ours = next((ours for theirs, ours in OF_PYTHON.items() if isinstance(error, theirs)), None)
         if ours is not None and _raised_within(error):
             raise ours(f"{got}: {error}") from error
         return
     message = error.__dict__.setdefault("of_operator", str(error))
     op, colon, rest = message.partition(": ")
-    shapes = {str(shape) for shape in _sizes(given.values())}
+    shapes = {str(shape) for shape in _sizes(arguments.values())}
     if not colon or " " in op:
         error.args = (f"{name}: {message}",)
     elif op == name:
@@ -128,20 +128,20 @@ def _sizes(values: Iterable) -> Iterator[tuple]:
             yield from _sizes(x)
 
 
-def refuse_operand(x: Any, function: str, wanted: str = "a Tensor", parameter: str = "an operand") -> NoReturn:
+def refuse_operand(x: Any, function: str, expected: str = "a Tensor", parameter: str = "an operand") -> NoReturn:
     """Refuse an operand that is not a tensor.
 
     Args:
         x: the operand.
         function, parameter: what was called, and which of its parameters got `x`.
-        wanted: what it takes, in words.
+        expected: what it takes, in words.
 
     Raises:
         ArgumentTypeError: naming them, and what it got.
     """
-    kind = f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
-    error = ArgumentTypeError(f"{function}: got {parameter} of type {kind}; expected {wanted}{_remedy(x)}")
-    error.operand, error.wanted = x, wanted
+    type_name = f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
+    error = ArgumentTypeError(f"{function}: got {parameter} of type {type_name}; expected {expected}{_remedy(x)}")
+    error.operand, error.expected = x, expected
     raise error from None
 
 

@@ -47,39 +47,41 @@ class Op:
     Inputs are positional (tensors, numbers or None), attributes are keywords.
     """
 
+    # the results and their gradient
     outputs: tuple[str, ...] = ("y",)  # names of the results
     nondifferentiable: tuple[str, ...] = ()  # results that get no cotangent: integers, saved statistics
-    # inputs of `saves` that are only read for the gradient of the input at this position: saved if that is needed
-    saved_if_needed: dict[str, int] = {}
-    # which of infer's inputs and of the outputs `backward` reads, in the order of ctx.saved
-    saves: tuple[str, ...] = ()
-    # of an update, see `update`: how many groups of inputs it takes, which of them it changes, which may be absent and
-    # the attribute that says so, which attributes are lists with one entry for each parameter
-    groups = 0
-    mutates: tuple[int, ...] = ()
-    optional: dict[int, str] = {}
-    per_parameter: tuple[str, ...] = ()
+    view = False  # the result shares the first input's memory
+    backward: Callable | None = None
+    broadcasts = False  # the engine sums what `backward` returns to the shapes of the inputs
+    saves: tuple[str, ...] = ()  # the inputs, then the outputs, that `backward` reads: `ctx.saved`
+    saved_if_needed: dict[str, int] = {}  # a saved input -> the input whose gradient alone reads it: saved for that one
     # what refuses some elements (indices out of range): "infer", where it can look at them, or the "kernel"; "integers"
     # if `infer` refuses those only (divisors of zero); "" for none. Such an `infer` is asked at every call, also by a
     # graph, which keeps such ops although nobody reads their results
     checks_values = ""
     shape_depends_on_values = False  # that of the result; graphs refuse such ops
-    made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
-    # mixed precision, see `amp`: its class, the positions of inputs that stay float32 beside others in half precision,
-    # whether half precision and float32 together give float32, whether it writes to its first input in that one's dtype
-    amp: str | None = None
-    keeps_float32: tuple[int, ...] = ()
-    promotes = False
-    computes_in_first = False
-    view = False  # the result shares the first input's memory
-    broadcasts = False  # gradients are summed back to the inputs' shapes
-    backward: Callable | None = None
-
-    # sbp(*operands, ranks, **attrs): the signatures for one dimension of a placement of so many ranks, see `sbp`
-    sbp: Callable | None = None
-    parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
     function_name = "op"  # in errors and grad_fn; by default the class's name in snake case
-    kernels: dict[type, Callable]
+    parameters: tuple[str, ...] = ()  # names of the operands in errors; by default those of `infer`
+
+    # where else it runs: mixed precision (see `amp`), global tensors (see `sbp`) and graphs
+    amp: str | None = None  # its class in mixed precision
+    keeps_float32: tuple[int, ...] = ()  # the inputs that stay float32 beside others in half precision
+    promotes = False  # half precision and float32 together give float32
+    computes_in_first = False  # it writes to its first input, in the dtype of that
+    sbp: Callable | None = None  # sbp(*operands, ranks, **attrs): signatures for a placement dimension of so many ranks
+    made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
+
+    # of an update, see `update`
+    groups = 0  # how many groups of inputs it takes
+    mutates: tuple[int, ...] = ()  # the groups that it changes
+    optional: dict[int, str] = {}  # a group that may be absent -> the attribute that says so
+    per_parameter: tuple[str, ...] = ()  # attributes that are lists with one entry for each parameter
+
+    # made by `__init_subclass__`
+    single: bool  # whether it has one result
+    saved_inputs: tuple[tuple[int, int | None], ...] = ()  # their positions, with those of `saved_if_needed`
+    saved_outputs: tuple[int, ...] = ()
+    kernels: dict[type, Callable]  # what computes it, for each type of arrays that it was called with
     by_name: dict[str, type[Op]] = {}  # every op of this package
 
     def __init_subclass__(cls) -> None:
@@ -105,9 +107,6 @@ class Op:
     def infer(x: Any, *others: Any, **attrs: Any) -> Any:
         """By default the result is like the first operand."""
         return x.shape, x.dtype
-
-    saved_inputs: tuple[tuple[int, int | None], ...] = ()
-    saved_outputs: tuple[int, ...] = ()
 
     @staticmethod
     def on_shard(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
@@ -198,18 +197,20 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
 def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
     """Put a node on the tape if any input requires grad."""
     edges = []
-    wanted = False
+    requires_grad = False
     for x in inputs:
         edge = None
         if isinstance(x, Tensor):
             edge = x._edge if x._view is None else x._fresh_edge()
             if edge is not None:
-                wanted = True
+                requires_grad = True
         edges.append(edge)
-    if not wanted:
+    if not requires_grad:
         return
     recorded = outputs[: -len(op.nondifferentiable)] if op.nondifferentiable else outputs
     node = Node(op, edges, attrs, recorded)
+    for index, output in enumerate(recorded):
+        output._edge = (node, index)
     if op.saves:
         node._saved = saved = []
         for position, needed_by in op.saved_inputs:
@@ -225,22 +226,21 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
             alias, output = wrap(outputs[index]._array), outputs[index]
             alias._version = output._version = Version()
             saved.append((alias, 0, index))
-    index = 0
-    for output in recorded:
-        output._edge = (node, index)
-        index += 1
 
 
 def update(
-    op: type[Op], *groups: list[Tensor | None], live: Callable[[], dict[str, Any]] | None = None, **attrs: Any
+    op: type[Op],
+    *groups: list[Tensor | None],
+    changing_attributes: Callable[[], dict[str, Any]] | None = None,
+    **attrs: Any,
 ) -> None:
     """Run an op that changes tensors in place, such as one update of an optimizer; nothing is recorded on the tape.
 
     Args:
         op: its `mutates` names the groups whose tensors the kernel changes.
         groups: lists of equal length, entry i of each belonging to parameter i; all on one device.
-        live: tells a graph where it finds, at each replay, those attributes that change from step to step: a dict of
-            functions that return the value; for names in `op.per_parameter` lists of such functions.
+        changing_attributes: what a graph asks, which has to look some attributes up at each replay: returns a function
+            for the value of each, or a list of functions for those in `op.per_parameter`.
         attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter.
 
     Raises:
@@ -250,14 +250,15 @@ def update(
         if not x._array.flags.writeable:
             refuse_shared_elements(op.function_name, x)
     if modes.tracer is not None:
-        modes.tracer.update(op, groups, attrs, {} if live is None else live())
+        modes.tracer.update(op, groups, attrs, {} if changing_attributes is None else changing_attributes())
     else:
-        lists = [[None if x is None else x._array for x in group] for group in groups]
-        first = lists[0][0]
-        if memory.is_global(first):
-            first.update(op, lists, attrs)
+        arrays = [[None if x is None else x._array for x in group] for group in groups]
+        first = arrays[0][0]
+        place = of_array(first)
+        if place.is_global:
+            first.update(op, arrays, attrs)
         else:
-            kernel_of(of_array(first).type, op.__name__).run(*lists, **attrs)
+            kernel_of(place.type, op.__name__).run(*arrays, **attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:
@@ -286,9 +287,9 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
                 op.kernels[x.__class__] = x.kernel_for(op)
                 return op.kernels[x.__class__]
             device = of_array(x).type
-            found = kernel_of(device, op.__name__)
-            if found is not None and found.ufunc is not None:  # the fast path: `call` does the rest
-                op.kernels[x.__class__] = found.ufunc
+            kernel = kernel_of(device, op.__name__)
+            if kernel is not None and kernel.ufunc is not None:  # the fast path: `call` does the rest
+                op.kernels[x.__class__] = kernel.ufunc
             else:
                 op.kernels[x.__class__] = kernel_on(op, device)
             return op.kernels[x.__class__]
@@ -345,17 +346,18 @@ def allocating(op: type[Op], write: Callable) -> Callable:
         return op.infer(*layouts, **attrs), has_half(layouts)
 
     def run(*arrays, **attrs):
-        found = None
+        outputs = None
         if not looks_at_values:
             operands = []
             for x in arrays:
                 operands.append((x.shape, x.dtype) if x.__class__ is ndarray else x)
             try:
-                found = known(*operands, **attrs)
+                outputs, half = known(*operands, **attrs)
             except TypeError:  # a list among the attributes has no hash, or `infer` refuses a dtype, and will again
                 pass
-        kinds, half = found or (op.infer(*arrays, **attrs), has_half(arrays))
-        out = empty(*kinds) if single else tuple([empty(shape, dtype) for shape, dtype in kinds])
+        if outputs is None:
+            outputs, half = op.infer(*arrays, **attrs), has_half(arrays)
+        out = empty(*outputs) if single else tuple([empty(shape, dtype) for shape, dtype in outputs])
         if half:
             write(out, *arrays, **attrs)
         else:
@@ -374,10 +376,12 @@ def allocating_on(op: type[Op], write: Callable) -> Callable:
     """As `allocating`, on the device of the first array, or on the device that an attribute names."""
 
     def run(*arrays, **attrs):
-        kinds = op.infer(*arrays, **attrs)
-        place = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
-        outs = tuple([memory.empty(*kind, place) for kind in ([kinds] if op.single else kinds)])
-        out = outs[0] if op.single else outs
+        outputs = op.infer(*arrays, **attrs)
+        device = of_array(next(x for x in arrays if is_array(x))) if arrays else attrs["device"]
+        if op.single:
+            out = memory.empty(*outputs, device)
+        else:
+            out = tuple([memory.empty(shape, dtype, device) for shape, dtype in outputs])
         write(out, *arrays, **attrs)
         return out
 
@@ -397,15 +401,15 @@ def run_kernel(op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> An
 def mixed(op: type[Op], places: list) -> str:
     """The message for operands of which only some are global, or that are on different placements."""
     if all(place.is_global for place in places):
-        found = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
+        placements = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
         return (
             f"{op.function_name}: Expected all tensors to be on the same placement, but found at least two placements, "
-            f"{found}! Use x.to_global(placement=...)"
+            f"{placements}! Use x.to_global(placement=...)"
         )
-    kinds = ", ".join("global" if place.is_global else "local" for place in places)
+    local_or_global = ", ".join("global" if place.is_global else "local" for place in places)
     return (
         f"{op.function_name}: Got input tensors with inconsistent attributes! expected all global or all local, got "
-        f"{kinds}: use x.to_global(placement, sbp) or x.to_local()"
+        f"{local_or_global}: use x.to_global(placement, sbp) or x.to_local()"
     )
 
 
@@ -430,8 +434,10 @@ def check_one_device(op: type[Op], arrays: list) -> None:
     for x in arrays:
         if is_array(x):
             if isinstance(x, BufferArray) and not op.view:
-                wanted = "numbers: use flow.tensor_buffer_to_tensor(x, dtype, instance_shape), or x.numpy()"
-                raise DTypeError(f"{op.function_name}: got a tensor of tensor_buffer; expected {wanted}")
+                raise DTypeError(
+                    f"{op.function_name}: got a tensor of tensor_buffer; expected numbers: use "
+                    "flow.tensor_buffer_to_tensor(x, dtype, instance_shape), or x.numpy()"
+                )
             if modes.tracer is None and getattr(x, "is_symbolic", False):
                 x.numpy()  # raises: it is left over from the recording of a graph
             places.append(getattr(x, "placement", None) or of_array(x))

@@ -234,10 +234,10 @@ class Node:
 
 def ancestors(roots: Iterable[Node | Leaf]) -> list[Node | Leaf]:
     """These nodes and all that their inputs come from, newest first: in the order in which backward visits them."""
-    found, waiting = set(), list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += [edge[0] for edge in node.edges if edge is not None]
-    return sorted(found, key=lambda node: -node.sequence)
+    visited, pending = set(), list(roots)
+    while pending:
+        node = pending.pop()
+        if node not in visited:
+            visited.add(node)
+            pending += [edge[0] for edge in node.edges if edge is not None]
+    return sorted(visited, key=lambda node: -node.sequence)

@@ -388,23 +388,25 @@ class Tracer:
         op: type[Op],
         groups: Sequence[Sequence[Tensor | None]],
         attrs: dict[str, Any],
-        live: dict[str, Any],
+        changing: dict[str, Any],
     ) -> None:
         """Record an update, one instruction for each parameter; see `dispatcher.update`."""
         scope = self._scopes[-1] if self._scopes else "update"
         prefix = f"{scope}.{self._updates}"
-        self._updates += bool(live)  # bounds on gradients have no numbers of their own
+        self._updates += bool(changing)  # bounds on gradients have no numbers of their own
         for i in range(len(groups[0])):
-            own = {**attrs, **{name: list(attrs[name][i : i + 1]) for name in op.per_parameter}}
-            for name, source in live.items():
-                each = name in op.per_parameter
-                own[name] = [Scalar(f"{prefix}.{name}.{i}", source[i])] if each else Scalar(f"{prefix}.{name}", source)
+            attributes = {**attrs, **{name: list(attrs[name][i : i + 1]) for name in op.per_parameter}}
+            for name, source in changing.items():
+                if name in op.per_parameter:
+                    attributes[name] = [Scalar(f"{prefix}.{name}.{i}", source[i])]
+                else:
+                    attributes[name] = Scalar(f"{prefix}.{name}", source)
             symbols = [None if group[i] is None else self.symbol_of(group[i]._array, group[i]) for group in groups]
             inputs = [None if symbol is None else symbol.slot(self.emit) for symbol in symbols]
             changed = [position for position in op.mutates if inputs[position] is not None]
             outputs = [inputs[position].like() for position in changed]
             unless = None if self._unless is None else self.slot_of(self._unless._array)
-            self.append(Instruction(op, inputs, outputs, own, unless=unless))
+            self.append(Instruction(op, inputs, outputs, attributes, unless=unless))
             for position, output in zip(changed, outputs, strict=True):
                 self._layouts[output] = self._layout(inputs[position])
                 self.write_slot(symbols[position], output)

@@ -43,11 +43,15 @@ class LAMB(Optimizer):
         decay, l2 = (group["weight_decay"], 0.0) if group["adam_w_mode"] else (0.0, group["weight_decay"])
         steps = [new_state(p) for p in params]  # of Adam with rate 1, from 0 on: -r, without the decay
         grads = [p._grad + (-l2 if group["maximize"] else l2) * p if l2 else p._grad for p in params]
-        states = [self._states(group, params, name) for name in self.state_names(group)]
+        states = self._states(group, params)
+
+        def changing(name: str) -> dict[str, Any]:
+            return {name: self.changing_attributes(group, params)[name]}
+
         options = {name: group[name] for name in ("betas", "eps", "amsgrad", "do_bias_correction", "maximize")}
         options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled_weight_decay": False}
         options["steps"] = self.next_values("steps", params)
-        update(AdamUpdate, steps, grads, *states, live=lambda: {"steps": self.live(group, params)["steps"]}, **options)
+        update(AdamUpdate, steps, grads, *states, changing_attributes=lambda: changing("steps"), **options)
         directions = []
         for p, step in zip(params, steps, strict=True):
             r = decay * p - step
@@ -56,4 +60,4 @@ class LAMB(Optimizer):
         options = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
         options |= {"lr": group["lr"], "fresh": [False] * len(params)}
         none = [None] * len(params)
-        update(SgdUpdate, params, directions, none, live=lambda: {"lr": self.live(group, params)["lr"]}, **options)
+        update(SgdUpdate, params, directions, none, changing_attributes=lambda: changing("lr"), **options)

@@ -4,7 +4,7 @@ An optimizer is a rule for one update of the parameters of a group. The rule its
 of the parameters (`backends/cpu/optim.py`) takes all parameters of the group at once.
 
 What changes from step to step (the learning rate, how many steps a parameter has seen) stays in Python: a graph that
-recorded a step looks it up through `live` and calls `count_step` after each replay.
+recorded a step looks it up through `changing_attributes` and calls `count_step` after each replay.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Optimizer(ExplainsArguments):
     def state_names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         """The names of the state tensors that `rule` takes, in its order; None for one that the options leave out."""
         states = {} if self.rule is None else self.rule.states
-        return tuple(name if option is None or group[option] else None for name, option in states.items())
+        return tuple([name if option is None or group[option] else None for name, option in states.items()])
 
     def first_value(self, group: dict[str, Any]) -> float:
         """The initial value of a new state."""
@@ -123,39 +123,42 @@ class Optimizer(ExplainsArguments):
         """Change `params`, those parameters of `group` that have a gradient."""
         if self.rule is None:
             raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
-        states = [self._states(group, params, name) for name in self.state_names(group)]
-        groups = [p._grad for p in params], *states
-        self._check_shapes(params, groups)
+        gradients, states = [p._grad for p in params], self._states(group, params)
+        self._check_shapes(params, gradients, *states)
         update(
             self.rule,
             params,
-            *groups,
-            live=lambda: self.live(group, params),
+            gradients,
+            *states,
+            changing_attributes=lambda: self.changing_attributes(group, params),
             **self.attributes(group),
             **{name: self.next_values(name, params) for name in self.rule.per_parameter},
         )
 
-    def _check_shapes(self, params: list[Tensor], groups: Iterable[list[Tensor | None]]) -> None:
+    def _check_shapes(self, params: list[Tensor], *groups: list[Tensor | None]) -> None:
         """Refuse what was made before a parameter got another shape: kernels would leave its memory."""
-        expected = [p._array.shape for p in params]
         for tensors in groups:
-            shapes = expected if tensors[0] is None else [x._array.shape for x in tensors]
-            if shapes != expected:
-                got, wanted = next((a, b) for a, b in zip(shapes, expected, strict=True) if a != b)
-                raise ShapeError(
-                    f"{self._name}.step: got a gradient or state of shape {tuple(got)} for a parameter of shape "
-                    f"{tuple(wanted)}; make a new optimizer after a parameter got another shape"
-                )
+            for p, x in zip(params, tensors, strict=True):
+                if x is not None and x._array.shape != p._array.shape:
+                    raise ShapeError(
+                        f"{self._name}.step: got a gradient or state of shape {tuple(x.shape)} for a parameter of "
+                        f"shape {tuple(p.shape)}; make a new optimizer after a parameter got another shape"
+                    )
 
-    def _states(self, group: dict[str, Any], params: list[Tensor], name: str | None) -> list[Tensor | None]:
-        """The states of that name, which are made where there are none; None for each parameter if there is no name."""
-        if name is None:
-            return [None] * len(params)
-        states = [self.state[p].get(name) for p in params]
-        if any([x is None for x in states]):
-            self._make_states(group, params)
-            states = [self.state[p][name] for p in params]
-        return states
+    def _states(self, group: dict[str, Any], params: list[Tensor]) -> list[list[Tensor | None]]:
+        """For each of `state_names` the states of `params`, made where there are none; None where there is no name."""
+        names = self.state_names(group)
+        if not self.counts_steps and not any(names):
+            return [[None] * len(params) for _ in names]
+        for p in params:
+            state = self.state[p]
+            if self.counts_steps and state.get("step") is None:
+                state["step"] = 0
+            for name in names:
+                if name is not None and state.get(name) is None:
+                    state[name] = new_state(p, self.first_value(group))
+                    self._untouched.add(p)
+        return [[None if name is None else self.state[p][name] for p in params] for name in names]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
@@ -178,14 +181,13 @@ class Optimizer(ExplainsArguments):
             with enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            params = [p for p in group["params"] if p._grad is not None]
-            for neighbours in self._by_device(params):
-                self.update(group, neighbours)
+            for params in self._by_device([p for p in group["params"] if p._grad is not None]):
+                self.update(group, params)
                 if self.rule is None:
-                    for p in neighbours:
+                    for p in params:
                         p._written()
                 elif modes.tracer is None:
-                    self.count_step(neighbours)
+                    self.count_step(params)
         return loss
 
     # what changes from step to step
@@ -203,21 +205,22 @@ class Optimizer(ExplainsArguments):
         """Which of `rule.per_parameter` have to be looked up at every step of a graph."""
         return self.rule.per_parameter
 
-    def live(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
-        """Where the attributes of an update that change are found: functions by name, lists of them if per parameter.
+    def changing_attributes(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+        """Functions that return the values of changing attributes for the next step, lists of them if per parameter.
 
-        Their values are those of the next step. They stay right when `load_state_dict` replaces the groups.
+        They stay right when `load_state_dict` replaces the groups.
         """
         index = next(i for i, other in enumerate(self.param_groups) if other is group)
-        each = {name: [partial(self._next, name, p) for p in params] for name in self.changing(group)}
-        return {"lr": partial(self._scaled_rate, index), **each}
 
-    def _next(self, name: str, p: Tensor) -> Any:
-        return self.next_values(name, [p])[0]
+        def learning_rate() -> float:
+            options = self.param_groups[index]
+            return options["lr"] * options["lr_scale"] if "lr_scale" in options else options["lr"]
 
-    def _scaled_rate(self, index: int) -> float:
-        group = self.param_groups[index]
-        return group["lr"] * group["lr_scale"] if "lr_scale" in group else group["lr"]
+        def next_value(name: str, p: Tensor) -> Any:
+            return self.next_values(name, [p])[0]
+
+        per_parameter = {name: [partial(next_value, name, p) for p in params] for name in self.changing(group)}
+        return {"lr": learning_rate, **per_parameter}
 
     def count_step(self, params: Iterable[Tensor]) -> None:
         """Note that `params` have been updated once more; `step` does so itself, except while a graph records it."""
@@ -231,22 +234,8 @@ class Optimizer(ExplainsArguments):
     def create_state(self) -> None:
         """Make the state tensors of all parameters that require grad, as the first step would."""
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.requires_grad]
-            for neighbours in self._by_device(params):
-                self._make_states(group, neighbours)
-
-    def _make_states(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        wanted = [name for name in self.state_names(group) if name is not None]
-        if not wanted and not self.counts_steps:
-            return
-        for p in params:
-            state = self.state[p]
-            if self.counts_steps and state.get("step") is None:
-                state["step"] = 0
-            for name in wanted:
-                if state.get(name) is None:
-                    state[name] = new_state(p, self.first_value(group))
-                    self._untouched.add(p)
+            for params in self._by_device([p for p in group["params"] if p.requires_grad]):
+                self._states(group, params)
 
     def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
         """The parameters grouped by device; their states are moved there."""

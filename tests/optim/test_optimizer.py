@@ -356,11 +356,11 @@ def test_state_is_made_for_what_requires_grad():
     assert set(adam.state) == {p} and adam.state[p]["step"] == 0
 
 
-def test_what_changes_from_step_to_step_is_found_live():
+def test_what_changes_from_step_to_step_is_looked_up_at_each_step():
     p, q = leaf(1.0), leaf(2.0)
     optimizer = optim.Adam([{"params": [p]}, {"params": [q], "lr_scale": 0.5}], lr=0.5)
     optimizer.create_state()
-    first, second = (optimizer.live(group, group["params"]) for group in optimizer.param_groups)
+    first, second = (optimizer.changing_attributes(group, group["params"]) for group in optimizer.param_groups)
     assert (first["lr"](), second["lr"](), second["steps"][0]()) == (0.5, 0.25, 1)
     optimizer.count_step([q])
     optimizer.param_groups[1]["lr"] = 2.0
@@ -374,10 +374,10 @@ def test_first_gradients_are_looked_up_only_where_they_count():
     p = leaf(1.0)
     for options, names in (({}, {"lr"}), ({"momentum": 0.5}, {"lr"})):
         optimizer = optim.SGD([p], **options)
-        assert set(optimizer.live(optimizer.param_groups[0], [p])) == names
+        assert set(optimizer.changing_attributes(optimizer.param_groups[0], [p])) == names
     optimizer = optim.SGD([p], momentum=0.5, dampening=0.1)
     optimizer.create_state()
-    fresh = optimizer.live(optimizer.param_groups[0], [p])["fresh"][0]
+    fresh = optimizer.changing_attributes(optimizer.param_groups[0], [p])["fresh"][0]
     assert fresh() is True
     optimizer.count_step([p])
     assert fresh() is False
