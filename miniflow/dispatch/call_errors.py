@@ -93,11 +93,8 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     except TypeError:
         return  # the error says so
     name = function.__name__
-    got = refusal(str, name, "", **arguments).rpartition("; expected")[0] if arguments else name
     if type(error).__module__ != errors.__name__:
-        ours = next((ours for theirs, ours in OF_PYTHON.items() if isinstance(error, theirs)), None)
-        if ours is not None and _raised_within(error):
-            raise ours(f"{got}: {error}") from error
+        raise_ours(error, name, arguments)
         return
     message = error.__dict__.setdefault("of_operator", str(error))
     op, colon, rest = message.partition(": ")
@@ -109,7 +106,19 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     elif shapes.issuperset(re.findall(SHAPE, rest.partition("; expected")[0])):
         error.args = (f"{name}: {rest}",)
     else:
-        error.args = (f"{got}; in its step {message}",)
+        error.args = (f"{_got(name, arguments)}; in its step {message}",)
+
+
+def _got(name: str, arguments: Mapping[str, Any]) -> str:
+    """The beginning of a message: what a function got."""
+    return refusal(str, name, "", **arguments).rpartition("; expected")[0] if arguments else name
+
+
+def raise_ours(error: Exception, name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise what Python or NumPy refused within this package as an error of miniflow that says what was called."""
+    ours = next((ours for theirs, ours in OF_PYTHON.items() if isinstance(error, theirs)), None)
+    if ours is not None and type(error).__module__ != errors.__name__ and _raised_within(error):
+        raise ours(f"{_got(name, arguments)}: {error}") from error
 
 
 def _raised_within(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, ClassVar
 
+from miniflow.dispatch.call_errors import raise_ours
 from miniflow.errors import ArgumentError, ArgumentTypeError
 
 ABOVE_0 = (math.ulp(0.0), math.inf)
@@ -56,7 +57,13 @@ def explained(init: Callable[..., None]) -> Callable[..., None]:
             shown = signature.replace(parameters=[p.replace(annotation=p.empty) for p in parameters])
             raise ArgumentTypeError(f"{type(self).__name__}: {error}; expected {shown}") from None
         self.check_arguments(arguments, signature)
-        init(self, *args, **options)
+        try:
+            init(self, *args, **options)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            if type(self).__init__ is __init__:  # not that of a base class
+                values = {name: x for name, x in arguments.items() if not type(x).__module__.startswith("miniflow.")}
+                raise_ours(error, type(self).__name__, values)
+            raise
 
     return __init__
 

@@ -105,7 +105,7 @@ def _scaled(name: str, x: Any, y: Any, alpha: Number) -> tuple[Any, Any]:
     target = result_type(x, y)
     if isinstance(alpha, float) and target.category < 2:
         raise DTypeError(f"{name}: got alpha={alpha} for integers; expected an integer: cast them first: x.float()")
-    return x, as_operand(y * alpha, target)
+    return x, as_operand(y * alpha, target, name)
 
 
 @pointwise(cpu=np.multiply, amp="gray", operator="mul", synonyms=("multiply",))

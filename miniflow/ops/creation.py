@@ -30,7 +30,7 @@ from miniflow.dtype import (
     of_scalar,
     promote_types,
 )
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, refusal
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, cast, to_device
 from miniflow.ops.views import sizes_of
@@ -504,6 +504,8 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor | np.generic) else v for v in (start, end, step))
+    if not all(isinstance(v, int | float) for v in (start, end, step)):
+        raise refusal(ArgumentTypeError, "arange", "numbers", start=start, end=end, step=step)
     integral = all(isinstance(v, int) for v in (start, end, step))
     kind = (int64 if integral else get_default_dtype()) if dtype is None else as_dtype(dtype)
     finite = all(map(math.isfinite, (start, end, step)))

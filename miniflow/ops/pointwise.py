@@ -379,4 +379,4 @@ def promoted(op: type[Pointwise], operands: Sequence[Any]) -> Sequence[Any]:
     if not all(isinstance(x, Tensor | bool | int | float | np.generic) for x in compress(operands, which)):
         return operands  # `call` refuses them
     target = result_type(*compress(operands, which))
-    return [as_operand(x, target) if counts else x for x, counts in zip(operands, which, strict=True)]
+    return [as_operand(x, target, op.function_name) if counts else x for x, counts in zip(operands, which, strict=True)]

@@ -16,6 +16,7 @@ from miniflow.dtype import (
     as_dtype,
     bfloat16,
     dtype,
+    fitting,
     float16,
     float32,
     get_default_dtype,
@@ -45,7 +46,7 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
     if arrays[1] and isinstance(x, Tensor):
         y = to_device(y, x._place)
     target = result_type(x, y)
-    return as_operand(x, target), as_operand(y, target)
+    return as_operand(x, target, name), as_operand(y, target, name)
 
 
 def are_of_one_float(operands: Sequence[Any]) -> bool:
@@ -81,13 +82,22 @@ def as_tensor_or_number(x: Any, name: str, parameter: str = "an operand") -> Ten
     refuse_operand(x, name, "a Tensor, a NumPy array or a Python number", parameter)
 
 
-def as_operand(x: Tensor | Number, target: dtype) -> Tensor | Number:
-    """`x` in the dtype `target`; a number is converted (integers wrap around) and stays a number."""
+def as_operand(x: Tensor | Number, target: dtype, name: str) -> Tensor | Number:
+    """`x` in the dtype `target`; a number is converted (integers wrap around) and stays a number.
+
+    Raises:
+        DTypeError: for an integer of more than 64 bits beside integers; it names the op.
+    """
     if isinstance(x, Tensor):
         return x if x._array.dtype == target.numpy else cast(x, target)
     if target.category == 2:
         return float(x)
-    return bool(x) if target.category == 0 else int(np.array(x).astype(target.numpy))
+    if target.category == 0:
+        return bool(x)
+    try:
+        return int(np.array(x).astype(target.numpy))
+    except OverflowError:
+        return fitting(name, x, target)
 
 
 def result_type(*operands: Tensor | Number) -> dtype:
@@ -248,5 +258,6 @@ def floating_binary(op: type[Op], x: Any, y: Any) -> Tensor:
     if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x._array.dtype.kind in "fV"):
         first, second = as_tensor_or_number(x, op.function_name), as_tensor_or_number(y, op.function_name)
         if result_type(first, second).category < 2:
-            return call(op, as_operand(first, get_default_dtype()), as_operand(second, get_default_dtype()))
+            default = get_default_dtype()
+            return call(op, *[as_operand(x, default, op.function_name) for x in (first, second)])
     return binary(op, x, y)

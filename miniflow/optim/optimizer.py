@@ -365,14 +365,17 @@ class Optimizer(ExplainsArguments):
             param_of |= zip(saved["params"], group["params"], strict=True)
         if state.keys() - param_of.keys():
             yield f"got state for {list(state)}; expected {list(param_of)} only"
-        for number, name, value in [(i, *item) for i, values in state.items() for item in values.items()]:
+        for number, values in state.items():
             p = param_of[number]
-            if name == "step" or not isinstance(value, Tensor):
-                continue
-            if value.shape != p.shape:
-                yield f"{name} of parameter {number} has shape {tuple(value.shape)}; expected {tuple(p.shape)}"
-            elif problem := place_problem(value, p):
-                yield f"{name} of parameter {number} is {problem}"
+            if self.rule is not None and self.counts_steps and values and values.get("step") is None:
+                yield f"got {list(values)} for parameter {number}; expected its 'step' too"
+            for name, value in values.items():
+                if name == "step" or not isinstance(value, Tensor):
+                    continue
+                if value.shape != p.shape:
+                    yield f"{name} of parameter {number} has shape {tuple(value.shape)}; expected {tuple(p.shape)}"
+                elif problem := place_problem(value, p):
+                    yield f"{name} of parameter {number} is {problem}"
 
     def __repr__(self) -> str:
         lines = [f"{self._name} ("]

@@ -50,6 +50,7 @@ def test_what_is_no_gradient_and_no_norm_is_refused():
         (lambda: utils.get_total_norm([flow.tensor([3])]), DTypeError, "get_total_norm: .*int64"),
         (lambda: utils.clip_grads_with_norm_([p], 1.0, 5.0), TypeError, "got total_norm of type float; expected a t"),
         (lambda: utils.clip_grad_norm_([p, 3], 1.0), TypeError, "clip_grad_norm_: got a int among the parameters"),
+        (lambda: utils.clip_grad_norm_(5, 1.0), TypeError, "clip_grad_norm_: got parameters of type int; expected t"),
     ):
         with pytest.raises(error, match=words):
             call()

@@ -374,3 +374,9 @@ def test_instance_norm_in_training_and_in_evaluation(tracked):
     running = 0.3 * mean.mean(0)[None], 0.7 + 0.3 * x.var((2, 3), ddof=1, keepdims=True).mean(0)[None]
     expected = (x - running[0]) / np.sqrt(running[1] + 1e-5) if tracked else of_samples
     assert_close(layer.eval()(flow.tensor(x)), expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [0, -2, 3])
+def test_group_norm_refuses_groups_that_do_not_divide(groups):
+    with pytest.raises(ArgumentError, match=f"GroupNorm: got 4 channels in {groups} groups; expected a multiple"):
+        nn.GroupNorm(groups, 4)

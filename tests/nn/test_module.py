@@ -450,3 +450,10 @@ def test_a_computed_weight_belongs_to_its_layer_alone(how):
     assert isinstance(layer.weight, nn.Parameter)
     assert_close(layer.weight.detach(), value.numpy())
     layer.weight = nn.Parameter(flow.zeros(2, 3))
+
+
+def test_only_what_is_pruned_is_made_plain_again():
+    layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    with pytest.raises(ArgumentError, match="prune.remove: got the name 'weight'; expected a pruned parameter"):
+        nn.utils.prune.remove(layer, "weight")
+    assert layer(flow.ones(1, 3)).shape == (1, 2)

@@ -131,6 +131,12 @@ def test_numbers_beside_integers_that_floats_cannot_hold(device):
     assert x.clamp(max=large).tolist() == [5, large]
 
 
+@pytest.mark.parametrize("compute", [lambda x: x + 2**70, lambda x: 2**70 * x, lambda x: flow.where(x > 0, x, 2**70)])
+def test_numbers_of_more_than_64_bits_beside_integers(compute):
+    with pytest.raises(DTypeError, match=f"(add|mul|where): got the value {2**70}, which miniflow.int64 cannot hold"):
+        compute(flow.tensor([1, 2]))
+
+
 def test_where_and_clamp_promote_floats():
     x, y, condition = flow.ones(2), flow.full((2,), 1 / 3, dtype=flow.float64), flow.tensor([True, False])
     assert_same(flow.where(condition, x, y), np.array([1, 1 / 3]))

@@ -256,6 +256,7 @@ ERRORS = [
     (lambda: flow.from_numpy(np.array([{}])), DTypeError, "dtype object is not supported"),
     (lambda: flow.from_numpy([1, 2]), DTypeError, "from_numpy: got list; expected a NumPy array, or use flow.tensor"),
     (lambda: flow.tensor([2**63]), DTypeError, "dtype uint64 is not supported"),
+    (lambda: flow.arange("3"), TypeError, "arange: got start=0, end='3' and step=1; expected numbers"),
     (
         lambda: flow.tensor([300], dtype=flow.uint8),
         DTypeError,

@@ -7,7 +7,7 @@ import pytest
 
 import miniflow as flow
 from miniflow import optim
-from miniflow.errors import ArgumentError, CheckpointError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from miniflow.optim import lr_scheduler as schedules
 
 pytestmark = pytest.mark.cpu_only("no test here looks at the device")
@@ -316,3 +316,26 @@ def test_the_last_schedule_of_weight_averaging_goes_on_from_the_present_rates():
     decay.step(), decay.step()
     last.step()
     np.testing.assert_allclose(lrs_of(last, 7)[:, 0], [0.21, 0.17, 0.13, 0.09, 0.05, 0.05, 0.05], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda sgd: schedules.MultiStepLR(sgd, 3), "MultiStepLR: got milestones=3: 'int' object is not iterable"),
+        (lambda sgd: schedules.LambdaLR(sgd, 0.5), "LambdaLR: got lr_lambda=0.5: 'float' object is not callable"),
+        (lambda sgd: schedules.ExponentialLR(sgd, "0.5"), "ExponentialLR: got gamma='0.5': unsupported operand"),
+    ],
+)
+def test_arguments_that_python_refuses_are_named(make, words):
+    sgd = flow.optim.SGD([flow.ones(1, requires_grad=True)])
+    with pytest.raises(ArgumentTypeError, match=words):
+        make(sgd)
+
+
+def test_errors_of_functions_that_a_schedule_calls_stay():
+    def factor(step):
+        raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match="^of the user$") as caught:
+        schedules.LambdaLR(flow.optim.SGD([flow.ones(1, requires_grad=True)]), factor)
+    assert caught.type is ValueError

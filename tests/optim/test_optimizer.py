@@ -213,6 +213,7 @@ def test_loading_copies_and_casts(dtype):
             lambda s: s["state"][1].update(exp_avg=flow.zeros(3)),
             r"exp_avg of parameter 1 has shape \(3,\); expected \(2,\)",
         ),
+        (lambda s: s["state"][1].pop("step"), "for parameter 1; expected its 'step' too"),
     ],
 )
 def test_a_state_that_does_not_fit_changes_nothing(change, words):

@@ -231,7 +231,7 @@ class GroupNorm(Norm):
         dtype: Any = None, *, bias: bool = True,
     ):  # fmt: skip
         super().__init__()
-        if num_channels % num_groups:
+        if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: got {num_channels} channels in {num_groups} groups; expected a multiple")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         weight = (num_channels,) if affine else None

@@ -48,6 +48,8 @@ class ClipGradValue(Op):
 
 
 def _tensors(name: str, what: str, values: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
+    if not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"{name}: got {what} of type {type(values).__name__}; expected tensors: {remedy}")
     tensors = [values] if isinstance(values, Tensor) else list(values)
     for x in tensors:
         if not isinstance(x, Tensor):

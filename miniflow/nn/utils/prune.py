@@ -229,7 +229,7 @@ def global_unstructured(
 
 def remove(module: Module, name: str) -> Module:
     """Make a pruned parameter a plain one again, with its zeros. `torch.nn.utils.prune.remove`."""
-    if f"{name}_orig" not in module._parameters:
+    if f"{name}_orig" not in module._parameters or f"{name}_mask" not in module._buffers:
         raise ArgumentError(f"prune.remove: got the name {name!r}; expected a pruned parameter of {module}")
     with no_grad():
         value, parameter = getattr(module, name), module._parameters.pop(f"{name}_orig")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_range
 from miniflow.ops.generator import Generator
 from miniflow.ops.random import randint
@@ -73,6 +73,8 @@ class DataLoader(ExplainsArguments):
         generator: Generator | None = None, *, prefetch_factor: int | None = 2, persistent_workers: bool = False,
     ):  # fmt: skip
         check_range(self, AT_LEAST_0, num_workers=num_workers)
+        if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
+            raise ArgumentTypeError(f"DataLoader: got dataset={dataset!r}; expected a Dataset, or a list of samples")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
         self.num_workers, self.persistent_workers, self.timeout = num_workers, persistent_workers, timeout

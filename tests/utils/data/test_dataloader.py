@@ -313,6 +313,11 @@ REFUSED = {
 }
 
 
+def test_a_number_is_no_data_set():
+    with pytest.raises(TypeError, match="DataLoader: got dataset=5; expected a Dataset, or a list of samples"):
+        DataLoader(5)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_arguments_that_make_no_sense(name):
     options, words = REFUSED[name]
