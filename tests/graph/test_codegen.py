@@ -225,6 +225,23 @@ def test_inputs_are_broadcast_on_cuda(shapes):
     check(ODD, *[numbers(*shape, seed=i) for i, shape in enumerate(shapes)], device="cuda", atol=1e-6)
 
 
+@pytest.mark.parametrize("forms", ["sv", "vs"])
+def test_one_element_beside_many_is_read_once_for_all(forms):
+    body = Body([F] * 2, [], [Step("sub", ("x0", "x1"), F), Step("mul", ("v0", "x1"), F)], ["v0", "v1"])
+    check(body, *[numbers(*((70, 66) if form == "v" else ()), seed=i) for i, form in enumerate(forms)])
+    check(body, np.broadcast_to(numbers(1), (70, 66)), numbers(70, 66, seed=1))
+    assert set(cpu.loops(body).ufuncs) == {tuple(forms), ("s", "v")}
+
+
+def test_small_arrays_have_one_loop_and_empty_ones_none():
+    body = Body([F] * 2, [], [Step("sub", ("x0", "x1"), F)], ["v0"])
+    check(body, numbers(4, 0), numbers())
+    assert not cpu.loops(body).ufuncs
+    for shapes in [(63, 65), ()], [(), (5,)], [(3, 1), (4,)], [(), ()]:
+        check(body, *[numbers(*shape, seed=i) for i, shape in enumerate(shapes)])
+    assert set(cpu.loops(body).ufuncs) == {("v", "v")}
+
+
 def test_any_layout_of_the_inputs():
     x, y = numbers(9, 14), numbers(14, 9)
     layouts = [
@@ -274,10 +291,10 @@ def test_outputs_may_replace_the_inputs_that_they_are_computed_from():
                 np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("shape", [(40, 1), (41,), (1, 1)])
+@pytest.mark.parametrize("shape", [(40, 1), (103,), (1, 1)])
 def test_an_output_may_replace_an_input_beside_which_others_are_broadcast(shape):
     body = Body([F] * 2, [], [Step("add", ("x0", "x1"), F), Step("sub", ("v0", "x0"), F)], ["v0", "v1"])
-    x, y, rest = numbers(40, 41), numbers(*shape, seed=1), np.full((40, 41), np.nan, F)
+    x, y, rest = numbers(40, 103), numbers(*shape, seed=1), np.full((40, 103), np.nan, F)
     want = evaluated(x, y, body=body)
     into.bind((x, rest), x, y, body=body)()
     for got, expected in zip((x, rest), want, strict=True):
@@ -445,17 +462,17 @@ def test_the_generated_text_can_be_read():
 
 
 def test_how_inputs_are_read():
-    out = np.empty((3, 4), F)
+    out = np.empty((64, 64), F)
     inputs = [
         out,
         out[:, :1],
-        np.empty(4, F),
+        np.empty(64, F),
         np.empty((1, 1), F),
         np.empty((), F),
-        np.broadcast_to(np.empty(1, F), (3, 4)),
+        np.broadcast_to(np.empty(1, F), (64, 64)),
     ]
     assert cpu.forms_of(out, inputs) == ("v", "v", "v", "s", "s", "s")
-    assert cpu.forms_of(np.empty((1, 1), F), [np.empty((1, 1), F), np.empty((), F)]) == ("v", "v")
+    assert cpu.forms_of(out[:63], inputs) == ("v",) * 6
 
 
 def test_infer_knows_shapes_and_dtypes():

@@ -67,8 +67,9 @@ class Loops:
 
     def run(self, outs: Arrays, inputs: Arrays, numbers: Sequence[float]) -> None:
         """Compute all elements of `outs`, which are C-contiguous, from `inputs`, which are broadcast to their shape."""
-        function, arguments = self.call(forms_of(outs[0], inputs), outs, inputs, numbers)
-        function(*arguments)
+        if outs[0].size:
+            function, arguments = self.call(forms_of(outs[0], inputs), outs, inputs, numbers)
+            function(*arguments)
 
     def call(self, forms: Forms, outs: Arrays, inputs: Arrays, numbers: Sequence[float]) -> tuple[Callable, Sequence]:
         """The function to call, and its arguments: the ufunc, or what shares its work among threads."""
@@ -106,8 +107,8 @@ def loops(body: Body) -> Loops:
 
 
 def forms_of(out: np.ndarray, inputs: Arrays) -> Forms:
-    """How a loop reads its inputs, see the head of this file."""
-    if out.size == 1:
+    """How a loop reads its inputs, see the head of this file: where they are small, one loop is enough for all forms."""
+    if out.size < SMALL:
         return ("v",) * len(inputs)
     return tuple(["v" if x.size != 1 and any(x.strides) else "s" for x in inputs])
 
