@@ -107,7 +107,7 @@ def loops(body: Body) -> Loops:
 
 
 def forms_of(out: np.ndarray, inputs: Arrays) -> Forms:
-    """How a loop reads its inputs, see the head of this file: where they are small, one loop is enough for all forms."""
+    """How a loop reads its inputs, see the head of this file; of small arrays one loop reads all."""
     if out.size < SMALL:
         return ("v",) * len(inputs)
     return tuple(["v" if x.size != 1 and any(x.strides) else "s" for x in inputs])
