@@ -9,6 +9,7 @@ from miniflow.dispatch.dispatcher import Op, call
 from miniflow.errors import ArgumentTypeError, ShapeError, refusal
 from miniflow.ops.method import method
 from miniflow.ops.promotion import Number, broadcast_shape, left_to_autocast, promote, require_one_dtype
+from miniflow.ops.views import input_shape
 from miniflow.sbp import aligned, letters, signatures
 from miniflow.tensor import Tensor
 
@@ -51,7 +52,10 @@ class Matmul(Op):
         if ctx.needs[0]:
             dx = product(y, dy, ty, True) if tx else product(dy, y, False, not ty)
         if ctx.needs[1]:
-            dweight = product(dy, x, True, tx) if ty else product(x, dy, not tx, False)
+            if len(input_shape(ctx, 1)) == 2 and not tx:
+                dweight = summed_product(dy, x) if ty else summed_product(x, dy)
+            else:
+                dweight = product(dy, x, True, tx) if ty else product(x, dy, not tx, False)
         return dx, dweight
 
 
@@ -60,32 +64,63 @@ def product(x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool =
     return call(Matmul, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
+class SummedProduct(Op):
+    """y[i, j] = the sum over all rows r of a[r, i] b[r, j], for a (..., m) and b (..., n) with the same leading dims:
+    the gradient of a matrix that every row is multiplied by."""
+
+    amp = "white"
+    saves = ("a", "b")
+    saved_if_needed = {"a": 1, "b": 0}
+
+    def infer(a, b):
+        if a.shape[:-1] != b.shape[:-1]:
+            raise ShapeError(f"summed_product: got shapes {a.shape} and {b.shape}; expected (..., m) and (..., n)")
+        return (a.shape[-1], b.shape[-1]), a.dtype
+
+    def sbp(a, b, *, ranks):
+        rows = letters(a.ndim - 1)
+        return signatures([rows + "M", rows + "N"], ["MN"], linear=[[0], [1]])
+
+    def backward(ctx, dy):
+        a, b = ctx.saved
+        return (
+            product(b, dy, transpose_y=True) if ctx.needs[0] else None,
+            product(a, dy) if ctx.needs[1] else None,
+        )
+
+
+def summed_product(a: Tensor, b: Tensor) -> Tensor:
+    """The sum over all rows of their outer products, (..., m) and (..., n) -> (m, n): a^T b of two matrices."""
+    return product(a, b, transpose_x=True) if a.ndim == 2 else call(SummedProduct, a, b)
+
+
 class Linear(Op):
-    """y = x weight^T + bias for x (N, in), weight (out, in), bias (out,) or None."""
+    """y = x weight^T + bias for x (..., in), weight (out, in), bias (out,) or None."""
 
     amp = "white"
     saves = ("x", "weight")
     saved_if_needed = {"x": 1, "weight": 0}
 
     def infer(x, weight, bias):
-        given, wanted = x.shape, weight.shape
-        if len(given) != 2 or len(wanted) != 2 or given[1] != wanted[1]:
+        if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
             raise ShapeError(f"linear: got input {x.shape} and weight {weight.shape}; expected (..., in) and (out, in)")
-        if bias is not None and bias.shape != wanted[:1]:
-            raise ShapeError(f"linear: got bias {bias.shape}; expected {wanted[:1]}, one for each output")
-        return (given[0], wanted[0]), x.dtype
+        outputs = weight.shape[0]
+        if bias is not None and bias.shape != (outputs,):
+            raise ShapeError(f"linear: got bias {bias.shape}; expected ({outputs},), one for each output")
+        return (*x.shape[:-1], outputs), x.dtype
 
     def sbp(x, weight, bias, *, ranks):
         plus = [] if bias is None else [2]
-        given = ["nk", "ok", None if bias is None else "o"]
-        return signatures(given, ["no"], linear=[[0, *plus], [1, *plus]], added=[2])
+        rows = letters(x.ndim - 1)
+        operands = [rows + "K", "OK", None if bias is None else "O"]
+        return signatures(operands, [rows + "O"], linear=[[0, *plus], [1, *plus]], added=[2])
 
     def backward(ctx, dy):
         x, weight = ctx.saved
         return (
             product(dy, weight) if ctx.needs[0] else None,
-            product(dy, x, transpose_x=True) if ctx.needs[1] else None,
-            dy.sum(0) if ctx.needs[2] else None,
+            summed_product(dy, x) if ctx.needs[1] else None,
+            dy.sum(tuple(range(dy.ndim - 1))) if ctx.needs[2] else None,
         )
 
 
@@ -120,15 +155,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         return matmul(input.unsqueeze(0), other).squeeze(-2 if other.ndim > 1 else 0)
     if other.ndim == 1:
         return matmul(input, other.unsqueeze(1)).squeeze(-1)
-    if input.ndim > 2 and other.ndim == 2:  # one product of tall matrices instead of many small ones
-        return product(as_rows(input), other).reshape((*input.shape[:-1], other.shape[1]))
     return product(input, other)
-
-
-def as_rows(x: Tensor) -> Tensor:
-    """All dims but the last as one."""
-    shape = x._array.shape
-    return x.reshape((prod(shape[:-1]), shape[-1]))
 
 
 def _check_inner(x: Tensor, y: Tensor) -> None:
@@ -186,8 +213,8 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last dims, of all pairs of the others. `torch.inner`."""
     if input.ndim == 0 or other.ndim == 0:
         return input * other
-    rows = matmul(as_rows(input), as_rows(other).t())
-    return rows.reshape((*input.shape[:-1], *other.shape[:-1]))
+    columns = other.reshape((prod(other.shape[:-1]), other.shape[-1])).t()
+    return matmul(input, columns).reshape((*input.shape[:-1], *other.shape[:-1]))
 
 
 @method
@@ -241,11 +268,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises:
         ShapeError, DTypeError: if the operands do not fit together.
     """
-    if input._array.ndim == 2 and input._array.dtype is weight._array.dtype:
-        return call(Linear, input, weight, bias)
-    if not left_to_autocast(input, weight, bias):
+    if input._array.dtype is not weight._array.dtype and not left_to_autocast(input, weight, bias):
         require_one_dtype("linear", input._array, weight._array, None if bias is None else bias._array)
-    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
-        Linear.infer(input._array, weight._array, None)
-    rows = call(Linear, as_rows(input), weight, bias)
-    return rows.reshape((*input.shape[:-1], weight.shape[0]))
+    if input._array.ndim == 1:
+        Linear.infer(input._array, weight._array, None if bias is None else bias._array)
+        return call(Linear, input.unsqueeze(0), weight, bias).squeeze(0)
+    return call(Linear, input, weight, bias)

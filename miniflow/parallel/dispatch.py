@@ -14,7 +14,7 @@ from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import Region, region, shape_of
 from miniflow.parallel.placement import placement
-from miniflow.parallel.signature import candidates, refuse_without_rule
+from miniflow.parallel.signature import best, refuse_without_rule, results_of
 from miniflow.sbp import NdSbp
 
 listeners: list[Callable] = []  # called with each operator, its operands and attributes, before it runs
@@ -80,9 +80,8 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
 def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     """The plan for operands of these layouts."""
     refuse_without_rule(op)
-    metas = op.infer(*arrays, **attrs)
-    metas = [(tuple(shape), np.dtype(dtype)) for shape, dtype in ([metas] if op.single else metas)]
-    signature = candidates(op, arrays, attrs)[0]
+    metas = results_of(op, arrays, attrs)
+    signature = best(op, arrays, attrs)
     where = placement_of(arrays)
     boxed = [(i, sbp) for i, sbp in enumerate(signature.operands) if sbp is not None and sbp != arrays[i].sbp]
     results = [GlobalMeta.of(where, sbp, *meta) for sbp, meta in zip(signature.results, metas, strict=True)]

@@ -62,7 +62,10 @@ def signature_table(op: Any, arrays: tuple, attrs: dict[str, Any]) -> str:
     for i, candidate in enumerate(candidates(op, arrays, attrs)):
         operands = ", ".join("-" if x is None else show(x) for x in candidate.operands)
         arrow = "->" if i == 0 else "  "
-        lines.append(f"{arrow} {operands} => {', '.join(map(show, candidate.results))}: {candidate.bytes:,} bytes")
+        owed = f", {candidate.owed:,} owed" if candidate.owed else ""
+        lines.append(
+            f"{arrow} {operands} => {', '.join(map(show, candidate.results))}: {candidate.bytes:,} bytes{owed}"
+        )
     return "\n".join(lines)
 
 

@@ -1,19 +1,25 @@
-"""Which signature an operator uses for given operands: the one whose boxing moves the fewest bytes.
+"""Which signature an operator uses for given operands.
 
-An operator states its signatures for a placement of one dimension (`Op.sbp`). For several dimensions every combination
-of them is one.
+An operator states its signatures for a placement of one dimension (`Op.sbp`). For several dimensions a combination of
+them is one. A signature that the operands fit as they are is used at once, as in OneFlow; otherwise that of the least
+cost: the bytes that bring the operands into their layouts, and those that the partial sums among the results owe, which
+someone has to reduce later. Of equal ones the one with fewer partial sums is used, and then the one stated first.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing
 from miniflow.parallel.global_array import GlobalArray
+from miniflow.parallel.placement import placement
 from miniflow.sbp import B, NdSbp, P, Signature
 
 
@@ -23,12 +29,22 @@ class Candidate(NamedTuple):
     Attributes:
         operands: for each of them all SBP; None for numbers and absent ones.
         results: for each of them all SBP.
-        bytes: what all ranks together send to bring the operands there.
+        fits: whether the operands are in these layouts already; a dimension of one rank does not count.
+        bytes: what all ranks together send to bring them there.
+        owed: what they would send to reduce the results that are partial sums, at the least.
     """
 
     operands: tuple[NdSbp | None, ...]
     results: tuple[NdSbp, ...]
+    fits: bool
     bytes: int
+    owed: int
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The less, the better."""
+        partial_sums = sum([entry is P for sbp in self.results for entry in sbp])
+        return not self.fits, self.bytes + self.owed, partial_sums
 
 
 def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict[str, Any]) -> list[Signature]:
@@ -48,29 +64,69 @@ def refuse_without_rule(op: type[Op]) -> None:
         raise PlacementError(f"{op.function_name}: no SBP signature is stated for it; use x.to_local()")
 
 
-def candidates(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> list[Candidate]:
-    """All signatures that can be used, the best first: by bytes, then by how many operands stay as they are."""
+def combinations(
+    op: type[Op], operands: Sequence[Any], attrs: dict[str, Any], mesh: tuple[int, ...], as_they_are: bool = False
+) -> Iterator[tuple[Signature, ...]]:
+    """The combinations of signatures for the dimensions of a placement; only those that the operands fit, if asked.
+
+    Dimensions that carry the same signature divide the same dims of the tensors, one after the other: it has to hold
+    for the product of their sizes.
+    """
+    stated = functools.cache(lambda ranks: dict.fromkeys(signatures_of(op, ranks, operands, attrs)))
+    layouts = [x.sbp if isinstance(x, GlobalArray) else None for x in operands]
+
+    def fits(k: int, signature: Signature) -> bool:
+        return mesh[k] == 1 or all([sbp is None or sbp[k] == s for sbp, s in zip(layouts, signature[0], strict=True)])
+
+    choices = [[one for one in stated(n) if not as_they_are or fits(k, one)] for k, n in enumerate(mesh)]
+    for combination in itertools.product(*choices):
+        sizes: dict[Signature, int] = {}
+        for signature, n in zip(combination, mesh, strict=True):
+            sizes[signature] = sizes.get(signature, 1) * n
+        if all([signature in stated(ranks) for signature, ranks in sizes.items()]):
+            yield combination
+
+
+def best(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> Candidate:
+    """The signature to use: the others are not looked at where the operands fit one as they are."""
+    return (candidates(op, operands, attrs, as_they_are=True) or candidates(op, operands, attrs))[0]
+
+
+def candidates(
+    op: type[Op], operands: Sequence[Any], attrs: dict[str, Any], as_they_are: bool = False
+) -> list[Candidate]:
+    """All signatures that can be used, the best first; only those that the operands fit, if asked."""
+    metas = results_of(op, operands, attrs)
     arrays = [x if isinstance(x, GlobalArray) else None for x in operands]
     where = next(x.placement for x in arrays if x is not None)
-    per_dimension = [signatures_of(op, len(where.flat), operands, attrs)] * len(where.shape)
-    ranked, seen = [], set()
-    for choice in itertools.product(*per_dimension):
-        layouts = tuple([None if x is None else tuple([ins[i] for ins, _ in choice]) for i, x in enumerate(arrays)])
-        results = tuple([tuple(nd_sbp) for nd_sbp in zip(*[outs for _, outs in choice], strict=True)])
-        fits = all(
-            [x is None or op.view and x.sbp == sbp or can_become(x, sbp, where.shape)
-             for x, sbp in zip(arrays, layouts, strict=True)]
-        )  # fmt: skip
-        if (layouts, results) in seen or not fits:
+    found: dict[tuple, Candidate] = {}
+    for combination in combinations(op, operands, attrs, where.shape, as_they_are):
+        layouts = tuple([None if x is None else tuple([ins[i] for ins, _ in combination])
+                         for i, x in enumerate(arrays)])  # fmt: skip
+        outs = tuple([tuple(nd_sbp) for nd_sbp in zip(*[outs for _, outs in combination], strict=True)])
+        pairs = [(x, sbp) for x, sbp in zip(arrays, layouts, strict=True) if x is not None]
+        if (layouts, outs) in found or not all(
+            [op.view and x.sbp == sbp or can_become(x, sbp, where.shape) for x, sbp in pairs]
+        ):
             continue
-        seen.add((layouts, results))
-        boxed = [(x, sbp) for x, sbp in zip(arrays, layouts, strict=True) if x is not None and x.sbp != sbp]
-        price, sent = (
-            sum([boxing.cost(x.shape, where, x.sbp, f(x.sbp, sbp)) * x.itemsize for x, sbp in boxed])
-            for f in (without_padding, lambda _, sbp: sbp)
-        )
-        ranked.append((price, len(boxed), Candidate(layouts, results, sent)))
-    return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
+        boxed = [(x, sbp) for x, sbp in pairs if x.sbp != sbp]
+        sent = sum([boxing.cost(x.shape, where, x.sbp, sbp) * x.itemsize for x, sbp in boxed])
+        owed = sum([debt(shape, where, sbp) * dtype.itemsize for (shape, dtype), sbp in zip(metas, outs, strict=True)])
+        fits = all([a == b or n == 1 for x, sbp in boxed for a, b, n in zip(x.sbp, sbp, where.shape, strict=True)])
+        found[layouts, outs] = Candidate(layouts, outs, fits, sent, owed)
+    return sorted(found.values(), key=lambda candidate: candidate.rank)
+
+
+def results_of(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """Shape and dtype of each result."""
+    metas = op.infer(*operands, **attrs)
+    return [(tuple(shape), np.dtype(dtype)) for shape, dtype in ([metas] if op.single else metas)]
+
+
+@functools.lru_cache(100_000)
+def debt(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> int:
+    """Elements that all ranks together send to reduce the partial sums of a layout, the cheapest way."""
+    return 0 if P not in sbp else boxing.cost(shape, where, sbp, boxing.without_partial(shape, where, sbp))
 
 
 def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
@@ -81,9 +137,3 @@ def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
         if entry.dim is not None:
             splits[entry.dim] = splits.get(entry.dim, 1) * n
     return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in splits.items())
-
-
-def without_padding(before: NdSbp, after: NdSbp) -> NdSbp:
-    """The SBP after a change for which it is priced: S to P counts as S to B. It sends nothing itself, but the result
-    has to be summed later."""
-    return tuple([B if to is P and of.dim is not None else to for of, to in zip(before, after, strict=True)])

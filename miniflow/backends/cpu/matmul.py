@@ -7,6 +7,8 @@ threads wait for each other longer than they compute, and threads that call it a
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 
@@ -28,8 +30,8 @@ def matmul(out, x, y, *, transpose_x, transpose_y):
             outer(*(np.ascontiguousarray(a.reshape(-1)) for a in (x, y)), out)
         else:
             np.multiply(x, y, out=out)
-    elif x.ndim == 2 == y.ndim:
-        _multiply(x, y, out)
+    elif y.ndim == 2 and (x.ndim == 2 or not transpose_x):  # one product of a tall matrix, not many small ones
+        _multiply(_as_rows(x), y, _as_rows(out))
     else:
         _batched(x, y, out)
 
@@ -45,9 +47,19 @@ def outer(x, y, out):
 
 @kernel("cpu")
 def linear(out, x, weight, bias):
-    _multiply(x, weight.T, out)
+    _multiply(_as_rows(x), weight.T, _as_rows(out))
     if bias is not None:
         np.add(out, bias, out=out)
+
+
+@kernel("cpu")
+def summed_product(out, a, b):
+    matmul(out, _as_rows(a), _as_rows(b), transpose_x=True, transpose_y=False)
+
+
+def _as_rows(x: np.ndarray) -> np.ndarray:
+    """All dims but the last as one."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:

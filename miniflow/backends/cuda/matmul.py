@@ -22,6 +22,8 @@ def matmul(out, x, y, *, transpose_x, transpose_y):
         matmul(numbers, *[a.astype(np.int32) for a in (x, y)], transpose_x=transpose_x, transpose_y=transpose_y)
         copy_into(out, numbers.astype(BOOL))
         return
+    if x.ndim > 2 == y.ndim and not transpose_x:  # one product of a tall matrix, not many small ones
+        x, out = as_rows(x), as_rows(out)
     batch = out.shape[:-2]
     x, x_transposed = stack(x, batch, transpose_x)
     y, y_transposed = stack(y, batch, transpose_y)
@@ -30,9 +32,20 @@ def matmul(out, x, y, *, transpose_x, transpose_y):
 
 @kernel("cuda")
 def linear(out, x, weight, bias):
-    x, x_transposed = stack(x, (), False)
+    x, x_transposed = stack(as_rows(x), (), False)
+    out = as_rows(out)
     weight, weight_transposed = stack(weight, (), True)
     multiply(x, weight, bias, out.reshape(1, *out.shape), x_transposed, weight_transposed)
+
+
+@kernel("cuda")
+def summed_product(out, a, b):
+    matmul(out, as_rows(a), as_rows(b), transpose_x=True, transpose_y=False)
+
+
+def as_rows(x: DeviceArray) -> DeviceArray:
+    """All dims but the last as one."""
+    return x if x.ndim == 2 else contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def stack(x: DeviceArray, batch: tuple[int, ...], transposed: bool) -> tuple[DeviceArray, bool]:

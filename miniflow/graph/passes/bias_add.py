@@ -5,8 +5,8 @@ result.
     %5 = gelu(%3)                 %3, %5 = fused_elementwise(%4, %2, body={v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1})
 
 The result is then read and written once less. It is done for whatever pointwise op comes next, gelu, relu or the
-addition of a residual, also across the view that gives rows back their batch dims. On cuda devices the kernel of
-the layer adds the bias itself, at no cost, and in half precision the sum would be rounded twice: nothing is done there.
+addition of a residual. On cuda devices the kernel of the layer adds the bias itself, at no cost, and in half precision
+the sum would be rounded twice: nothing is done there.
 
 Source: OneFlow, `fused_bias_add_gelu`, used by its GPT and BERT layers.
 """
@@ -46,13 +46,10 @@ def joined(program: Program, refused: set[Instruction]) -> tuple[Program, set[In
     for layer in program.instructions:
         if layer.op not in (Linear, Conv2d) or not is_worth_it(layer) or layer in refused:
             continue
-        last = viewed(layer, readers)
-        follower = next((r for r in readers.consumers.get(last.output, ()) if follows(last, r)), None)
+        follower = next((r for r in readers.consumers.get(layer.output, ()) if follows(layer, r)), None)
         if follower is not None:
-            product, *rest = split(layer, last)
-            replaced[layer] = [product]
-            replaced.setdefault(last, []).extend(rest)
-            pairs.append((layer, rest[-1], follower))
+            replaced[layer] = split(layer)
+            pairs.append((layer, replaced[layer][-1], follower))
     if not pairs:
         return program, set()
     instructions = [new for old in program.instructions for new in replaced.get(old, [old])]
@@ -74,25 +71,16 @@ def is_worth_it(layer: Instruction) -> bool:
     )
 
 
-def viewed(layer: Instruction, readers: Readers) -> Instruction:
-    """The view of a linear layer's result with other rows that alone is used, or else the instruction itself."""
-    view = readers.only_reader(layer.output)
-    if layer.op is not Linear or view is None or view.op is not View:
-        return layer
-    same = (view.phase, view.after, view.output.shape[-1:]) == (layer.phase, layer.after, layer.output.shape[-1:])
-    return view if same else layer
-
-
-def follows(last: Instruction, reader: Instruction) -> bool:
-    """Whether `reader` is a pointwise op on the result of `last` that can be done together with the addition."""
-    output = last.output
+def follows(layer: Instruction, reader: Instruction) -> bool:
+    """Whether `reader` is a pointwise op on the result that can be done together with the addition."""
+    output = layer.output
     if not is_fusible(reader) or reader.outputs[0].shape != output.shape:
         return False
-    return (reader.phase, reader.after) == (last.phase, last.after)
+    return (reader.phase, reader.after) == (layer.phase, layer.after)
 
 
-def split(layer: Instruction, last: Instruction) -> list[Instruction]:
-    """The layer without its bias, the views that are needed, and the addition, whose result is that of `last`."""
+def split(layer: Instruction) -> list[Instruction]:
+    """The layer without its bias, the view of the bias that a convolution needs, and the addition."""
     x, weight, bias = layer.inputs
     views = []
     if layer.op is Conv2d:
@@ -103,8 +91,4 @@ def split(layer: Instruction, last: Instruction) -> list[Instruction]:
     else:
         attrs = {"transpose_x": False, "transpose_y": True}
         product = layer.with_(op=Matmul, inputs=[x, weight], attrs=attrs, outputs=[layer.output.like()])
-    y = product.output
-    if last is not layer:
-        y = last.output.like()
-        views.append(last.with_(inputs=[product.output], outputs=[y]))
-    return [product, *views, layer.with_(op=Add, inputs=[y, bias], attrs={}, outputs=[last.output])]
+    return [product, *views, layer.with_(op=Add, inputs=[product.output, bias], attrs={}, outputs=[layer.output])]

@@ -29,8 +29,9 @@ def matrices(g: Writer, x: Value, transposed: bool):
 
 @handler("linear")
 def linear(g: Writer, x: Value, weight: Value, bias: Value | None) -> str:
-    if bias is None and g.opset < 11:
-        return g("MatMul", x, matrices(g, weight, True))
+    if len(x.shape) != 2 or bias is None and g.opset < 11:
+        product = g("MatMul", x, matrices(g, weight, True))
+        return product if bias is None else g("Add", product, bias)
     return g("Gemm", x, weight, bias, transB=1)
 
 
