@@ -144,5 +144,5 @@ def by_device(tensors: list[Any]) -> list[list[Any]]:
         return [tensors] if tensors else []
     groups: dict[device, list[Any]] = {}
     for x in tensors:
-        groups.setdefault(x._place, []).append(x)
+        groups.setdefault(x._device, []).append(x)
     return list(groups.values())

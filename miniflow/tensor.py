@@ -121,7 +121,7 @@ class Tensor:
         Raises:
             PlacementError: for a global tensor outside of `global_mode`: it has a placement.
         """
-        location = self._place
+        location = self._device
         if location.is_global:
             if modes.global_layout is not None:
                 return device(location.type)
@@ -146,14 +146,14 @@ class Tensor:
         return getattr(self._array, "is_symbolic", False)
 
     @property
-    def _place(self) -> Any:
+    def _device(self) -> Any:
         """The device, or the placement of a global tensor: where constants and results are made."""
         return CPU if type(self._array) is np.ndarray else of_array(self._array)
 
     @property
-    def _place_and_sbp(self) -> Any:
+    def _device_and_sbp(self) -> Any:
         """The device, or the placement and SBP of a global tensor: where tensors of its shape are made."""
-        return getattr(self._array, "place_and_sbp", None) or self._place
+        return getattr(self._array, "placement_and_sbp", None) or self._device
 
     def numel(self) -> int:
         """The number of elements."""
@@ -196,7 +196,7 @@ class Tensor:
     @property
     def is_cuda(self) -> bool:
         """Whether the memory is on a CUDA device."""
-        return self._place.type == "cuda"
+        return self._device.type == "cuda"
 
     def get_device(self) -> int:
         """The index of the CUDA device, or -1 for the CPU."""
@@ -304,8 +304,8 @@ class Tensor:
                     f"grad: got a gradient of shape {tuple(value.shape)} and {value.dtype}; "
                     f"expected {tuple(self.shape)} and {self.dtype}"
                 )
-            if value._place != self._place:
-                raise DeviceError(f"grad: got a gradient on {value._place}; expected {self._place}: use gradient.to")
+            if value._device != self._device:
+                raise DeviceError(f"grad: got a gradient on {value._device}; expected {self._device}: use gradient.to")
         if modes.tracer is not None:
             modes.tracer.keep_gradient(self)
         self._grad = value
@@ -336,8 +336,8 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if value.dtype is not self.dtype:
             raise DTypeError(f"data: got {value.dtype}; expected {self.dtype}, the dtype of the tensor")
-        if value._place != self._place:
-            raise DeviceError(f"data: got a tensor on {value._place}; expected {self._place}: use value.to")
+        if value._device != self._device:
+            raise DeviceError(f"data: got a tensor on {value._device}; expected {self._device}: use value.to")
         if modes.tracer is not None:
             modes.tracer.refuse_other_memory(self, "tensor.data = ...")
         self._array = value._array
@@ -433,7 +433,7 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False and not memory.is_host(self._array):
-            raise ValueError(f"the tensor is on {self._place}: its NumPy array is a copy")
+            raise ValueError(f"the tensor is on {self._device}: its NumPy array is a copy")
         if modes.enabled and self.requires_grad:
             warnings.warn(
                 f"NumPy gets the values of a tensor of shape {tuple(self.shape)} that requires grad: no gradient flows "
@@ -455,7 +455,7 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if not memory.is_host(self._array):
-            raise BufferError(f"DLPack: the tensor is on {self._place}; copy it to the CPU first: x.cpu()")
+            raise BufferError(f"DLPack: the tensor is on {self._device}; copy it to the CPU first: x.cpu()")
         return self.detach().numpy().__dlpack_device__()
 
     def item(self) -> bool | int | float:
@@ -540,7 +540,7 @@ class Tensor:
 
 def constant_like(x: Tensor, array: np.ndarray) -> Tensor:
     """A constant tensor with the values of a NumPy array, on the device of `x`."""
-    constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x._place))
+    constant = Tensor._wrap(array if type(x._array) is np.ndarray else memory.move(array, x._device))
     if modes.tracer is not None:
         modes.tracer.created(constant)
     return constant

@@ -131,7 +131,7 @@ class Caster:
         """The dtype of white ops on the device of the first tensor among `inputs`."""
         for x in inputs:
             if isinstance(x, Tensor):
-                return self.dtypes.get("cpu" if type(x._array) is np.ndarray else x._place.type)
+                return self.dtypes.get("cpu" if type(x._array) is np.ndarray else x._device.type)
         return None
 
     def cast(self, x: Tensor, half: np.dtype) -> Tensor:

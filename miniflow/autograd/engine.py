@@ -181,9 +181,9 @@ def _cotangent(name: str, tensor: Tensor, cotangent: Tensor | None) -> Tensor:
         raise AutogradError(
             f"{name}: got a gradient of shape {tuple(cotangent.shape)} for a tensor of shape {tuple(tensor.shape)}"
         )
-    if cotangent._place != tensor._place:
+    if cotangent._device != tensor._device:
         raise DeviceError(
-            f"{name}: got a gradient on {cotangent._place} for a tensor on {tensor._place}: use .to(device)"
+            f"{name}: got a gradient on {cotangent._device} for a tensor on {tensor._device}: use .to(device)"
         )
     share(cotangent)
     return cast(cotangent, tensor.dtype)
@@ -367,9 +367,9 @@ def share(gradient: Tensor) -> None:
 
 def _placed_as(tensor: Tensor, gradient: Tensor) -> Tensor:
     """The gradient, in the layout of a global leaf; refuses one from another device."""
-    if gradient._place != tensor._place:
+    if gradient._device != tensor._device:
         raise DeviceError(
-            f"backward: a gradient on {gradient._place} reached a leaf on {tensor._place}; expected it there: has the "
-            "leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
+            f"backward: a gradient on {gradient._device} reached a leaf on {tensor._device}; expected it there: has "
+            "the leaf been moved since it was used, or does an autograd.Function return gradients of another device?"
         )
     return gradient.to_global(sbp=tensor.sbp) if tensor.is_global else gradient

@@ -122,7 +122,7 @@ def copy_(self: Tensor, src: Tensor | np.ndarray | bool | int | float, non_block
     if not isinstance(values, Tensor):
         return fill_(self, values)
     if self.is_local or values.is_global:
-        values = to_device(values, self._place)
+        values = to_device(values, self._device)
     values = cast(values, self.dtype)
     return write(self, "copy_", lambda: shape.broadcast_to(values, self.shape))
 
@@ -133,7 +133,7 @@ def fill_(self: Tensor, value: Tensor | bool | int | float) -> Tensor:
     if isinstance(value, Tensor):
         return copy_(self, value)
     value = fitting("fill_", value, self.dtype)
-    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self._place))
+    return write(self, "fill_", lambda: full(self.shape, value, self.dtype, device=self._device))
 
 
 @method(checked=False, aliases=["zeros_"])
@@ -145,7 +145,7 @@ def zero_(self: Tensor) -> Tensor:
 @method(checked=False)
 def new(self: Tensor, *data: Any) -> Tensor:
     """What `Tensor(...)` makes of sizes or data, in the dtype and on the device of this tensor. Of old PyTorch."""
-    return of_data_or_sizes(data, self.dtype, self._place)
+    return of_data_or_sizes(data, self.dtype, self._device)
 
 
 @method(checked=False)

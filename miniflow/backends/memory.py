@@ -38,7 +38,7 @@ def is_global(array: Any) -> bool:
     return not isinstance(array, np.ndarray) and array.is_global
 
 
-def same_place(array: Any, device: Any) -> bool:
+def is_on(array: Any, device: Any) -> bool:
     """Whether an array is on that device."""
     if device.is_global or is_global(array):
         return device.is_global and is_global(array) and array.placement == device
@@ -77,7 +77,7 @@ def full(shape: tuple[int, ...], value: Any, dtype: np.dtype, device: Any) -> An
 
 def move(array: Any, device: Any) -> Any:
     """The array on another device: a copy, or the array itself if it is there."""
-    if same_place(array, device):
+    if is_on(array, device):
         return array
     if device.is_global:
         return device._move(array)

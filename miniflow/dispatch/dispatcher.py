@@ -254,11 +254,11 @@ def update(
     else:
         arrays = [[None if x is None else x._array for x in group] for group in groups]
         first = arrays[0][0]
-        place = of_array(first)
-        if place.is_global:
+        device = of_array(first)
+        if device.is_global:
             first.update(op, arrays, attrs)
         else:
-            kernel_of(place.type, op.__name__).run(*arrays, **attrs)
+            kernel_of(device.type, op.__name__).run(*arrays, **attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:
@@ -398,15 +398,15 @@ def run_kernel(op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> An
     return result if kernel.__class__ is not ufunc or result.flags.c_contiguous else np.ascontiguousarray(result)
 
 
-def mixed(op: type[Op], places: list) -> str:
+def mixed(op: type[Op], devices: list) -> str:
     """The message for operands of which only some are global, or that are on different placements."""
-    if all(place.is_global for place in places):
-        placements = ", ".join(f"{place} (positional {i})" for i, place in enumerate(places))
+    if all(device.is_global for device in devices):
+        placements = ", ".join(f"{device} (positional {i})" for i, device in enumerate(devices))
         return (
             f"{op.function_name}: Expected all tensors to be on the same placement, but found at least two placements, "
             f"{placements}! Use x.to_global(placement=...)"
         )
-    local_or_global = ", ".join("global" if place.is_global else "local" for place in places)
+    local_or_global = ", ".join("global" if device.is_global else "local" for device in devices)
     return (
         f"{op.function_name}: Got input tensors with inconsistent attributes! expected all global or all local, got "
         f"{local_or_global}: use x.to_global(placement, sbp) or x.to_local()"
@@ -430,7 +430,7 @@ def check_one_device(op: type[Op], arrays: list) -> None:
         DeviceError: naming them.
         DTypeError: for a tensor buffer.
     """
-    places = []
+    devices = []
     for x in arrays:
         if is_array(x):
             if isinstance(x, BufferArray) and not op.view:
@@ -440,13 +440,13 @@ def check_one_device(op: type[Op], arrays: list) -> None:
                 )
             if modes.tracer is None and getattr(x, "is_symbolic", False):
                 x.numpy()  # raises: it is left over from the recording of a graph
-            places.append(getattr(x, "placement", None) or of_array(x))
-    for place in places:
-        if place is not places[0] and place != places[0]:
-            if any(other.is_global for other in places):
-                raise PlacementError(mixed(op, places))
-            target = place if places[0].type == "cpu" else places[0]  # where the layer is, mostly
+            devices.append(getattr(x, "placement", None) or of_array(x))
+    for device in devices:
+        if device is not devices[0] and device != devices[0]:
+            if any(other.is_global for other in devices):
+                raise PlacementError(mixed(op, devices))
+            target = device if devices[0].type == "cpu" else devices[0]  # where the layer is, mostly
             raise DeviceError(
-                f"{op.function_name}: got tensors on {places[0]} and on {place}; expected all on one device: "
+                f"{op.function_name}: got tensors on {devices[0]} and on {device}; expected all on one device: "
                 f"move the other with x.to({str(target)!r})"
             )

@@ -146,8 +146,8 @@ class GlobalSymbol(Symbol):
         return self.recorder.slot_of(self).device
 
     @property
-    def place_and_sbp(self) -> Any:
-        return GlobalArray(self.meta, {}).place_and_sbp
+    def placement_and_sbp(self) -> Any:
+        return GlobalArray(self.meta, {}).placement_and_sbp
 
     @property
     def placement(self) -> Any:

@@ -168,9 +168,9 @@ class Profile:
         for tag, region in places[np.argsort(first)]:
             here = requests[(requests["tag"] == tag) & (requests["region"] == region)]
             number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
-            self._place(run.sites[number], run.memory.regions[region], KINDS[tag >> shadow.KIND_BITS], here)
+            self._device(run.sites[number], run.memory.regions[region], KINDS[tag >> shadow.KIND_BITS], here)
 
-    def _place(self, row: tuple, region: MemoryRegion, kind: str, requests: np.ndarray) -> None:
+    def _device(self, row: tuple, region: MemoryRegion, kind: str, requests: np.ndarray) -> None:
         """Count the requests of one kind at one place in the source, for arrays in one region."""
         filename, line, column, what, *_ = row
         width, at = int(requests["width"][0]), requests["at"]

@@ -68,32 +68,32 @@ def explained(init: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def check_choice(where: Any, choices: list, **values: Any) -> None:
+def check_choice(owner: Any, choices: list, **values: Any) -> None:
     """Raise ArgumentError, which names the class of an object and the argument, unless values are among `choices`."""
     *others, last = map(repr, choices)
     for name, value in values.items():
         if value not in choices:
-            raise unfit(where, name, value, f"{', '.join(others)} or {last}" if others else last)
+            raise unfit(owner, name, value, f"{', '.join(others)} or {last}" if others else last)
 
 
-def check_range(where: Any, limits: tuple[float, float], **values: Any) -> None:
+def check_range(owner: Any, limits: tuple[float, float], **values: Any) -> None:
     """Raise ArgumentError unless numbers are at least the first limit and at most the second."""
     low, high = limits
     least = "above 0" if limits == ABOVE_0 else f"of at least {low}"
     for name, value in values.items():
         if not (isinstance(value, Real) and low <= value <= high):
             raise unfit(
-                where, name, value, f"a number {least}" if high == math.inf else f"a number from {low} to {high}"
+                owner, name, value, f"a number {least}" if high == math.inf else f"a number from {low} to {high}"
             )
 
 
-def check_pair(where: Any, limits: tuple[float, float], **values: Any) -> None:
+def check_pair(owner: Any, limits: tuple[float, float], **values: Any) -> None:
     """Raise ArgumentError unless values are pairs of numbers, at least the first limit and below the second."""
     low, high = limits
     for name, pair in values.items():
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(low <= x < high for x in pair)):
-            raise unfit(where, name, pair, f"two numbers of at least {low} and below {high}")
+            raise unfit(owner, name, pair, f"two numbers of at least {low} and below {high}")
 
 
-def unfit(where: Any, name: str, value: Any, expected: str) -> ArgumentError:
-    return ArgumentError(f"{type(where).__name__}: got {name}={value!r}; expected {expected}")
+def unfit(owner: Any, name: str, value: Any, expected: str) -> ArgumentError:
+    return ArgumentError(f"{type(owner).__name__}: got {name}={value!r}; expected {expected}")

@@ -120,7 +120,7 @@ def trunc_normal_(
         raise ArgumentError(
             f"trunc_normal_: got mean={mean}, std={std}, a={a}, b={b}; expected bounds within a few std of the mean"
         )
-    u = empty(tensor.shape, dtype=float64, device=tensor._place_and_sbp)
+    u = empty(tensor.shape, dtype=float64, device=tensor._device_and_sbp)
     random.uniform_(u, low, high, generator=generator)
     return tensor.copy_((erfinv(u) * (std * math.sqrt(2.0)) + mean).clamp(a, b))
 
@@ -177,7 +177,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: got a tensor of shape {tuple(tensor.shape)}; expected a matrix, 2 dims")
-    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor._place_and_sbp))
+    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor._device_and_sbp))
 
 
 @no_grad()
@@ -208,7 +208,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for start in range(0, shape[0], group_size):
         for channel in range(min(group_size, shape[1])):
             weight[(start + channel, channel, *middle)] = 1
-    return tensor.copy_(creation.tensor(weight.numpy(), device=tensor._place_and_sbp))
+    return tensor.copy_(creation.tensor(weight.numpy(), device=tensor._device_and_sbp))
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
@@ -345,7 +345,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     q, r = np.linalg.qr(random.normal_(flat, generator=generator).numpy())
     q = q * np.sign(np.diag(r)) * gain
     q = (q if rows >= columns else q.T).reshape(tensor.shape)
-    return tensor.copy_(creation.tensor(q, device=tensor._place_and_sbp))
+    return tensor.copy_(creation.tensor(q, device=tensor._device_and_sbp))
 
 
 @no_grad()
@@ -375,7 +375,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     zeros_per_column = math.ceil(sparsity * tensor.shape[0])
     keys = random.rand(tensor.shape, dtype=float64, device="cpu", generator=generator).numpy()
     ranks = np.argsort(keys, axis=0)  # in each column a random permutation
-    mask = creation.tensor(ranks < zeros_per_column, device=tensor._place_and_sbp)
+    mask = creation.tensor(ranks < zeros_per_column, device=tensor._device_and_sbp)
     return normal_(tensor, 0.0, std, generator).masked_fill_(mask, 0)
 
 

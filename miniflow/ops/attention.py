@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
     if is_causal:
         if attn_mask is not None:
             raise ArgumentError("scaled_dot_product_attention: got attn_mask and is_causal=True; expected one of them")
-        attn_mask = ones(query.shape[-2], key.shape[-2], dtype=bool_, device=query._place).tril()
+        attn_mask = ones(query.shape[-2], key.shape[-2], dtype=bool_, device=query._device).tril()
     if enable_gqa:
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype is bool_:
@@ -85,7 +85,7 @@ def additive(mask: Tensor, like: Tensor) -> Tensor:
     """A mask to be added, in the dtype of `like`: -inf where a bool mask is true; a floating mask as it is."""
     if mask.dtype is not bool_:
         return mask
-    return zeros(mask.shape, dtype=like.dtype, device=like._place).masked_fill(mask, -math.inf)
+    return zeros(mask.shape, dtype=like.dtype, device=like._device).masked_fill(mask, -math.inf)
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:

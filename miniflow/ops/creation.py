@@ -78,7 +78,7 @@ def tensor(data: Any, dtype: dtype | None = None, device: Any = None, requires_g
     Source: `torch.tensor`.
     """
     if isinstance(data, Tensor):
-        device = data._place if device is None else device
+        device = data._device if device is None else device
         data = data._host_array()
     if isinstance(data, np.ndarray | np.generic):
         array = np.array(data, dtype=_numpy_dtype(dtype, data.dtype))
@@ -255,7 +255,7 @@ def like_options(
     """The options of a tensor like `x`."""
     return {
         "dtype": x.dtype if dtype is None else dtype,
-        "device": x._place_and_sbp if device is None else device,
+        "device": x._device_and_sbp if device is None else device,
         **options,
     }
 

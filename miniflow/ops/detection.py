@@ -17,7 +17,7 @@ from miniflow.tensor import Tensor, constant_like
 
 
 def _some(boxes: Tensor, *_) -> Tensor:
-    return zeros(next(sizes_of_values.get()), dtype=int64, device=boxes._place)
+    return zeros(next(sizes_of_values.get()), dtype=int64, device=boxes._device)
 
 
 @partial(composite, result=_some, shape_depends_on_values=True)

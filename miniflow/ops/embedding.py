@@ -123,7 +123,7 @@ def embedding(
 
 def _divided_by_frequency(dy: Tensor, indices: Tensor, rows: int) -> Tensor:
     """The gradient of each row by how often its index comes."""
-    ones = full((*indices.shape, 1), 1.0, dtype=float32, device=indices._place_and_sbp)
+    ones = full((*indices.shape, 1), 1.0, dtype=float32, device=indices._device_and_sbp)
     counts = call(EmbeddingGrad, ones, indices, rows=rows, padding_idx=NO_PADDING)
     return cast(dy / call(Embedding, indices, counts, padding_idx=NO_PADDING), dy.dtype)
 
@@ -184,7 +184,7 @@ def embedding_bag(
     if mode == "sum":
         return total(rows)
     if counted is None:
-        counted = full((*input.shape, 1), True, device=rows._place)
+        counted = full((*input.shape, 1), True, device=rows._device)
     return total(rows) / total(cast(counted, rows.dtype)).clamp(1)
 
 
@@ -214,7 +214,7 @@ def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
 
 def _bags(input: Tensor, offsets: Tensor) -> Tensor:
     """The number of the bag of each index."""
-    places = arange(len(input), dtype=offsets.dtype, device=input._place)
+    places = arange(len(input), dtype=offsets.dtype, device=input._device)
     return searchsorted(offsets, places, right=True) - 1
 
 
@@ -230,13 +230,13 @@ def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> T
     """The largest of the rows of each bag; its gradient goes to the first row that has it."""
     last, at = len(rows) - 1, bag.unsqueeze(1).expand(rows.shape)
     with no_grad():
-        least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._place)
+        least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._device)
         shown = rows if counted is None else where(counted, rows, -math.inf)
         largest = scatter_reduce(least, 0, at, shown, "amax")
         wins = (shown == index_select(largest, 0, bag)) | shown.isnan()
         wins = wins if counted is None else wins & counted
-        places = arange(len(rows), device=rows._place).unsqueeze(1).expand(rows.shape)
-        none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._place)
+        places = arange(len(rows), device=rows._device).unsqueeze(1).expand(rows.shape)
+        none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._device)
         first = scatter_reduce(none, 0, at, where(wins, places, last + 1), "amin")
     return where(first <= last, gather(rows, 0, first.clamp(max=last)), 0.0)
 

@@ -142,10 +142,10 @@ class Scatter(Op):
         dim, shape = ctx.attrs["dim"], dy._array.shape
         dx = dsrc = None
         if ctx.needs[0]:
-            dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy._place), dim=dim)
+            dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy._device), dim=dim)
         if ctx.needs[2]:
             number = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
-            written = call(Scatter, zeros(shape, dtype=int64, device=dy._place), index, number, dim=dim)
+            written = call(Scatter, zeros(shape, dtype=int64, device=dy._device), index, number, dim=dim)
             is_last = call(Gather, written, index, dim=dim) == number  # no later one replaced it
             dsrc = where(is_last, call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc

@@ -33,7 +33,7 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
 @takes_tensors
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros of a shape with updates added at the coordinates of `gather_nd`. `oneflow.scatter_nd`."""
-    return zeros(shape, dtype=update.dtype, device=update._place).index_put(_columns(index), update, True)
+    return zeros(shape, dtype=update.dtype, device=update._device).index_put(_columns(index), update, True)
 
 
 @takes_tensors

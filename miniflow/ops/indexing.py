@@ -124,7 +124,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if all(part.__class__ in PLAIN or part.__class__ is slice and _is_plain(part) for part in parts):
         return call(Slice, x, index=parts if Ellipsis in parts else (*parts, ...))
     if isinstance(index, Tensor) and index._array.dtype == np.int64 and index._array.ndim and x._array.ndim:
-        index = to_device(index, x._place)
+        index = to_device(index, x._device)
         return call(Index, x, call(View, index, shape=(1, *index._array.shape)), dims=(0,))
     basic, advanced = parse_index("getitem", x._array.shape, index)
     if not advanced:
@@ -142,7 +142,7 @@ def _is_mask(part: Any) -> bool:
 
 
 def _on_device_of(x: Tensor, coordinates: np.ndarray | Tensor) -> Tensor:
-    return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x._place)
+    return constant_like(x, coordinates) if isinstance(coordinates, np.ndarray) else to_device(coordinates, x._device)
 
 
 def _is_plain(part: slice) -> bool:
@@ -351,7 +351,7 @@ NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 def _as_value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return cast(value if value._array.ndim else to_device(value, x._place), x.dtype)
+        return cast(value if value._array.ndim else to_device(value, x._device), x.dtype)
     if isinstance(value, NUMBERS):
         return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
@@ -406,7 +406,7 @@ def _gradient_of_values(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], d
     sizes, batch = [shape[d] for d in dims], index._array.shape[1:]
     number = constant_like(index, np.arange(prod(batch)).reshape(batch))
     place = {"dims": tuple(range(len(dims)))}
-    written = call(SetItem, zeros(*sizes, dtype=int64, device=index._place), number, index, basic=(...,), **place)
+    written = call(SetItem, zeros(*sizes, dtype=int64, device=index._device), number, index, basic=(...,), **place)
     last = call(Index, written, index, **place) == number
     if modes.tracer is None and to_host(last._array).all():
         return dvalue

@@ -82,10 +82,10 @@ def write(x: Tensor, name: str, compute: Callable[[], Tensor]) -> Tensor:
         edge = cast(result, x.dtype)._fresh_edge()
     if edge is not None:
         _keep_old_values(edge[0], x)
-    if not type(array) is type(values) is ndarray and result._place != x._place:
+    if not type(array) is type(values) is ndarray and result._device != x._device:
         raise DeviceError(
-            f"{name}: got values on {result._place} for a tensor on {x._place}; expected them there: use .to(device), "
-            "or to_global"
+            f"{name}: got values on {result._device} for a tensor on {x._device}; expected them there: use "
+            ".to(device), or to_global"
         )
     if modes.tracer is None:
         memory.copy_into(array, values)
@@ -150,9 +150,11 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
         write(x, "setitem", lambda: call(indexing.SetItem, x, value, coordinates, **place))
         return
     refuse_shared_elements("setitem", x)
-    if value._place != x._place:
-        raise DeviceError(f"setitem: got a value on {value._place} for a tensor on {x._place}: use value.to(x.device)")
+    if value._device != x._device:
+        raise DeviceError(
+            f"setitem: got a value on {value._device} for a tensor on {x._device}: use value.to(x.device)"
+        )
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
     indexing.SetItem.infer(*arrays, **place)
-    kernel_of(x._place.type, "SetItem").run(x._array, *arrays, **place)
+    kernel_of(x._device.type, "SetItem").run(x._array, *arrays, **place)
     x._written()

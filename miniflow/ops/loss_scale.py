@@ -106,5 +106,5 @@ def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
     """
     first, *others = [call(AnyNonFinite, *together) for together in by_device(gradients)]
     for found in others:
-        first = first | to_device(found, first._place)
+        first = first | to_device(found, first._device)
     return first

@@ -548,7 +548,7 @@ def _max_unpool(dims, input, indices, kernel_size, stride, padding, output_size)
             raise ArgumentError(f"{op}: got output_size={tuple(output_size)}; expected {size}, give or take a stride")
         size = wanted
     outer = tuple(input.shape[:-dims])
-    flat = zeros(prod(outer), prod(size), dtype=input.dtype, device=input._place)
+    flat = zeros(prod(outer), prod(size), dtype=input.dtype, device=input._device)
     rows = (prod(outer), prod(input.shape[-dims:]))
     return flat.scatter(1, indices.reshape(rows), input.reshape(rows)).reshape((*outer, *size))
 

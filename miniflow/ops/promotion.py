@@ -42,9 +42,9 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
     arrays = isinstance(x, np.ndarray), isinstance(y, np.ndarray)
     x, y = as_tensor_or_number(x, name, "x"), as_tensor_or_number(y, name, "y")
     if arrays[0] and isinstance(y, Tensor):
-        x = to_device(x, y._place)
+        x = to_device(x, y._device)
     if arrays[1] and isinstance(x, Tensor):
-        y = to_device(y, x._place)
+        y = to_device(y, x._device)
     target = result_type(x, y)
     return as_operand(x, target, name), as_operand(y, target, name)
 
@@ -203,7 +203,7 @@ def to_device(x: Tensor, target: Any) -> Tensor:
     if x.is_global:
         return x.to_global(_placement(x, target))
     place = chosen(target)
-    source = x._place
+    source = x._device
     return x if source == place else call(ToDevice, x, source=source, target=place)
 
 
@@ -223,7 +223,7 @@ def device_and_dtype(args: tuple, device: Any, dtype: Any) -> tuple[Any, Any]:
     """What the arguments of `to` ask for: each is a device, a dtype, or a tensor whose device and dtype to take."""
     for argument in args:
         if isinstance(argument, Tensor):
-            device, dtype = argument._place, argument.dtype
+            device, dtype = argument._device, argument.dtype
         elif isinstance(argument, bool):  # `non_blocking` of PyTorch
             continue
         elif isinstance(argument, str | int | Place):

@@ -315,7 +315,7 @@ def normal(
     if isinstance(std, Tensor) and modes.tracer is None and not bool((std >= 0).all()):
         raise ArgumentError("normal: got a std with negative elements; expected at least 0 everywhere")
     like = empty(
-        broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0]._place
+        broadcast_shape("normal", *[t._array.shape for t in tensors]), dtype=tensors[0].dtype, device=tensors[0]._device
     )
     mean, std = [x.detach() if isinstance(x, Tensor) else x for x in (mean, std)]
     return draw(Normal, like, generator, mean=0.0, std=1.0) * std + mean

@@ -29,7 +29,7 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
     """The part of `src` that `index` reaches, in its shape."""
     check_reach(op, index._array, x._array.shape, dim)
     if not isinstance(src, Tensor):
-        return full(index.shape, src, dtype=x.dtype, device=x._place)
+        return full(index.shape, src, dtype=x.dtype, device=x._device)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
         wanted = f"one dtype: use src.to({x.dtype})"
@@ -248,7 +248,7 @@ def scatter(
     if reduce not in ("add", "multiply"):
         raise ArgumentError(f"scatter: got reduce={reduce!r}; expected None, 'add' or 'multiply'")
     if not isinstance(src, Tensor):
-        src = full(index.shape, src, dtype=input.dtype, device=input._place)
+        src = full(index.shape, src, dtype=input.dtype, device=input._device)
     return scatter_reduce(input, dim, index, src, "sum" if reduce == "add" else "prod")
 
 
@@ -306,7 +306,7 @@ def _set_slices(
     if not x._array.shape:
         return _set_slices(op, x.reshape(1), 0, index, value, None if shape is None else (1,)).reshape(())
     coordinates = coordinates_of(op, index, dim, shape)
-    value = value if isinstance(value, Tensor) else full((), value, dtype=x.dtype, device=x._place)
+    value = value if isinstance(value, Tensor) else full((), value, dtype=x.dtype, device=x._device)
     return call(SetItem, x, cast(value, x.dtype), coordinates, basic=(...,), dims=(dim,))
 
 

@@ -183,7 +183,7 @@ def searchsorted(
         given = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
         raise ShapeError(f"searchsorted: got {given}; expected equal leading dims")
     beyond = gt if right or side == "right" else ge
-    found = zeros(values.shape, dtype=INT64, device=values._place)
+    found = zeros(values.shape, dtype=INT64, device=values._device)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
         probe = found + step
         behind = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
@@ -281,7 +281,7 @@ def isin(
     x = x if isinstance(x, Tensor) else constant_like(tests, np.asarray(x, tests._array.dtype))
     tests = tests if isinstance(tests, Tensor) else constant_like(x, np.asarray(tests, x._array.dtype))
     if tests._array.size == 0:
-        return full(x.shape, invert, dtype=np.bool_, device=x._place)
+        return full(x.shape, invert, dtype=np.bool_, device=x._device)
     rows = tests.reshape(-1).msort()
     place = searchsorted(rows, x).clamp(max=tests._array.size - 1)
     found = rows.gather(0, place.reshape(-1)).reshape(x.shape) == x

@@ -395,7 +395,7 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> T
     within = (x >= low) & (x <= high)
     bin = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
     bin = cast(where(within, bin, 0.0), INT64)
-    return zeros(bins, dtype=x.dtype, device=x._place).scatter_add(0, bin, cast(within, x.dtype))
+    return zeros(bins, dtype=x.dtype, device=x._device).scatter_add(0, bin, cast(within, x.dtype))
 
 
 @method
@@ -431,4 +431,4 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     length = max(minlength, 0 if empty else input.amax().item() + 1)
     kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
     counted = ones_like(input) if weights is None else weights
-    return zeros(length, dtype=kind, device=input._place).scatter_add(0, cast(input, INT64), cast(counted, kind))
+    return zeros(length, dtype=kind, device=input._device).scatter_add(0, cast(input, INT64), cast(counted, kind))

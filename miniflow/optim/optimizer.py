@@ -245,7 +245,7 @@ class Optimizer(ExplainsArguments):
             for p in params:
                 for name, value in self.state[p].items() if p in self.state else ():
                     if isinstance(value, Tensor):
-                        self.state[p][name] = to_device(value, p._place)
+                        self.state[p][name] = to_device(value, p._device)
         return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -295,18 +295,18 @@ class Optimizer(ExplainsArguments):
         params = [params] if isinstance(params, Tensor) else list(params)
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         for position, p in enumerate(params):
-            where = f"{self._name}: parameter {position} of group {len(self.param_groups)}"
+            name = f"{self._name}: parameter {position} of group {len(self.param_groups)}"
             if not isinstance(p, Tensor):
-                raise ArgumentTypeError(f"{where} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
+                raise ArgumentTypeError(f"{name} is a {type(p).__name__}; expected a Tensor: pass model.parameters()")
             if not p.is_leaf:
                 raise ArgumentError(
-                    f"{where} was computed by {p.grad_fn.name}, it is not a leaf; pass what it was computed from"
+                    f"{name} was computed by {p.grad_fn.name}, it is not a leaf; pass what it was computed from"
                 )
             if not p.is_floating_point():
-                raise ArgumentError(f"{where} has {p.dtype}; expected a floating dtype")
+                raise ArgumentError(f"{name} has {p.dtype}; expected a floating dtype")
             if id(p) in seen:
                 raise ArgumentError(
-                    f"{where} appears twice; every parameter belongs to one group, once: shared ones too"
+                    f"{name} appears twice; every parameter belongs to one group, once: shared ones too"
                 )
             seen.add(id(p))
         return params
@@ -392,7 +392,7 @@ def _loaded(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
         if name == "step":
             state[name] = int(value)
         elif isinstance(value, Tensor):
-            state[name] = value.detach().to(dtype=_state_dtype(p), device=p._place, copy=True)
+            state[name] = value.detach().to(dtype=_state_dtype(p), device=p._device, copy=True)
     return state
 
 
@@ -402,4 +402,4 @@ def _state_dtype(p: Tensor) -> Any:
 
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
-    return full(p.shape, value, dtype=_state_dtype(p), device=p._place_and_sbp)
+    return full(p.shape, value, dtype=_state_dtype(p), device=p._device_and_sbp)

@@ -105,7 +105,7 @@ def update(first: GlobalArray, op: type[Op], groups: list[list[GlobalArray | Non
     """One step of an optimizer: gradients and states get the layout of their parameter, and each rank updates its
     shards. A parameter that is a partial sum is summed (broadcast) before the update."""
     params = groups[0]
-    layouts = [p.place_and_sbp.sbp for p in params]
+    layouts = [p.placement_and_sbp.sbp for p in params]
     aligned = [
         [x if x is None or x.shape != p.shape else box(x, p.placement, sbp)
          for x, p, sbp in zip(group, params, layouts, strict=True)]

@@ -85,7 +85,7 @@ class GlobalArray:
         return self.local_shards if self.source is None else self.regenerate()
 
     @property
-    def place_and_sbp(self) -> PlacementWithSbp:
+    def placement_and_sbp(self) -> PlacementWithSbp:
         """Where arrays like it are made: split as it is, broadcast where it is a partial sum."""
         return PlacementWithSbp(self.placement, tuple([B if entry is P else entry for entry in self.sbp]))
 

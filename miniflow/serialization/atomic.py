@@ -77,8 +77,8 @@ def remove_drafts(folder: Path) -> None:
     mine = re.compile(rf"\..*\.{re.escape(platform.node())}-(\d+)-\d+\.tmp")
     with suppress(OSError):  # the save itself will tell
         for path in folder.iterdir():
-            found = mine.fullmatch(path.name)
-            if found and is_dead(int(found[1])):
+            match = mine.fullmatch(path.name)
+            if match and is_dead(int(match[1])):
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
@@ -123,8 +123,8 @@ def sync(path: Path) -> None:
 
 def checksum(path: str | os.PathLike) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()

@@ -221,7 +221,7 @@ class _Packer:
             if obj.dtype is tensor_buffer:
                 expected = "numbers: save x.numpy(), a list of arrays"
                 raise CheckpointError(f"save: {_access(path)} is a tensor of tensor_buffer; expected one of {expected}")
-            tag, device_name = "leaf" if obj.requires_grad else "tensor", str(obj._place)
+            tag, device_name = "leaf" if obj.requires_grad else "tensor", str(obj._device)
             packed = {tag: self.add(obj._array, path, tag, device_name)}
             return packed if device_name == "cpu" else {device_name: packed}
         if cls is np.ndarray and obj.dtype in BY_NUMPY:
@@ -329,15 +329,15 @@ def _check_rank(got: str, rank: int | None) -> None:
 
 def _load_on(rank: int, path: Path) -> Any:
     """What a file holds that one rank reads, with global tensors on that rank."""
-    where = placement("cpu", [rank])
+    on_rank = placement("cpu", [rank])
     obj = load(path, "cpu") if rank in world.owned() else None
-    metas = each_tensor(obj, lambda x: GlobalMeta(where, (B,), tuple(x.shape), x._array.dtype))
+    metas = each_tensor(obj, lambda x: GlobalMeta(on_rank, (B,), tuple(x.shape), x._array.dtype))
     metas = world.communicator().all_gather_object(metas, range(world.size()))[rank]
     arrays = iter([] if obj is None else tensors_in(obj))
 
     def spread(meta: GlobalMeta) -> Tensor:
         shards = {rank: next(arrays)._array} if obj is not None else {}
-        return Tensor._wrap(GlobalArray(GlobalMeta.of(where, (B,), meta.shape, meta.dtype), shards))
+        return Tensor._wrap(GlobalArray(GlobalMeta.of(on_rank, (B,), meta.shape, meta.dtype), shards))
 
     return each_tensor(metas, spread, GlobalMeta)
 
@@ -350,14 +350,15 @@ def _refuse_foreign(path: Path) -> None:
         with open(path, "rb") as file:
             start = file.read(9)
     except OSError as error:
-        kind = CheckpointNotFoundError if isinstance(error, FileNotFoundError) else CheckpointError
-        raise kind(f"load: cannot read {path}: {error.strerror}") from error
-    for magic, kind in FOREIGN.items():
+        error_class = CheckpointNotFoundError if isinstance(error, FileNotFoundError) else CheckpointError
+        raise error_class(f"load: cannot read {path}: {error.strerror}") from error
+    for magic, description in FOREIGN.items():
         # a safetensors file may begin with any byte, but the ninth opens its JSON header
         if start.startswith(magic) and start[8:9] != b"{":
             raise CheckpointError(
-                f"load: {path} is {kind}; expected safetensors; pickles can run code and are never read here: in the "
-                "framework that wrote it, write the state_dict with safetensors.torch.save_file(state_dict, path)"
+                f"load: {path} is {description}; expected safetensors; pickles can run code and are never read here: "
+                "in the framework that wrote it, write the state_dict with "
+                "safetensors.torch.save_file(state_dict, path)"
             )
 
 

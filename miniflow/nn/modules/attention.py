@@ -157,7 +157,7 @@ class MultiheadAttention(Layer):
         shape = (x.shape[0], self.num_heads, 1, self.head_dim)
         ends = [] if added is None else [reshape(added, (1, *shape[1:])).expand(shape)]
         if self.add_zero_attn:
-            ends.append(zeros(shape, dtype=x.dtype, device=x._place_and_sbp))
+            ends.append(zeros(shape, dtype=x.dtype, device=x._device_and_sbp))
         return cat([x, *ends], 2) if ends else x
 
     def _mask(self, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:

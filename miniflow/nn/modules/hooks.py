@@ -84,7 +84,7 @@ class _BackwardHooks:
         self.grad_output: tuple | None = None
 
     def enter(self, args: tuple) -> tuple:
-        self.inputs = [(x.shape, x.dtype, x._place) if isinstance(x, Tensor) else None for x in args]
+        self.inputs = [(x.shape, x.dtype, x._device) if isinstance(x, Tensor) else None for x in args]
         values, self.input_positions = _hook_gradients(args, self._on_input_gradients, fill=True)
         return values
 
@@ -118,7 +118,7 @@ class _BackwardHooks:
         grad_output, self.grad_output = self.grad_output, None
         return self._run(self.hooks, grad_input, "grad_input", grad_output)
 
-    def _run(self, hooks: list[Callable], gradients: tuple, what: str, *grad_output: tuple) -> tuple:
+    def _run(self, hooks: list[Callable], gradients: tuple, name: str, *grad_output: tuple) -> tuple:
         """Call the hooks one after the other; each may replace `gradients`."""
         for hook in hooks:
             returned = hook(self.module, gradients, *grad_output)
@@ -126,7 +126,7 @@ class _BackwardHooks:
                 returned = (returned,) if isinstance(returned, Tensor) else tuple(returned)
                 if len(returned) != len(gradients):
                     raise AutogradError(
-                        f"{type(self.module).__name__}: a backward hook returned {len(returned)} values for {what}; "
+                        f"{type(self.module).__name__}: a backward hook returned {len(returned)} values for {name}; "
                         f"expected {len(gradients)}, or None to change nothing"
                     )
                 gradients = returned

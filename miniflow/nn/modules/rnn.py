@@ -75,7 +75,7 @@ class RecurrentBase(Layer):
     def _initial_state(self, hx: Any, like: Tensor, *shapes: tuple[int, ...]) -> State:
         """The state that was passed, or zeros."""
         if hx is None:
-            return tuple([zeros(shape, dtype=like.dtype, device=like._place_and_sbp) for shape in shapes])
+            return tuple([zeros(shape, dtype=like.dtype, device=like._device_and_sbp) for shape in shapes])
         return (hx,) if self.states == 1 else tuple(hx)
 
     def _returned(self, state: State) -> Any:
@@ -230,7 +230,7 @@ def recurrent_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time,
 
 def results_of_layer(run, x, state, weight_ih, weight_hh, bias_ih, bias_hh, time, reverse):
     """Tensors like the results of `recurrent_layer`."""
-    y = zeros(x.shape[0], state[0].shape[1], dtype=x.dtype, device=x._place)
+    y = zeros(x.shape[0], state[0].shape[1], dtype=x.dtype, device=x._device)
     return y, tuple([zeros_like(s) for s in state])
 
 

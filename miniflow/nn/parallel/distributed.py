@@ -82,7 +82,7 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     if bucket_size < 1:
         raise ArgumentError(f"DistributedDataParallel: got bucket_size={bucket_size}; expected at least 1")
     check_options(of_pytorch)
-    where = only_device(device_ids, parameters)
+    target = only_device(device_ids, parameters)
     ranks = collectives.ranks_of(process_group)
     if world.rank() not in ranks:
         raise ArgumentError(f"DistributedDataParallel: rank {world.rank()} is not in {process_group}")
@@ -92,17 +92,17 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     if broadcast_parameters and of_pytorch.get("init_sync", True):
         reducer.spread(module.parameters())
     reducer.spread(module.buffers())
-    attach(reducer, module, where)
+    attach(reducer, module, target)
     return module
 
 
-def attach(reducer: Reducer, module: Module, where: device | None) -> None:
+def attach(reducer: Reducer, module: Module, target: device | None) -> None:
     """Let the forward of a module move its inputs and prepare its backward; give it what PyTorch's wrapper has."""
 
     def before(module: Module, args: tuple, kwargs: dict) -> Any:
         if modes.tracer is None:
             reducer.spread_buffers()
-        return each_tensor((args, kwargs), lambda x: x.to(where)) if where is not None else None
+        return each_tensor((args, kwargs), lambda x: x.to(target)) if target is not None else None
 
     def after(module: Module, args: tuple, output: Any) -> Any:
         return reducer.prepare(output) if is_grad_enabled() and modes.tracer is None else output
@@ -134,16 +134,16 @@ def check_options(of_pytorch: dict[str, Any]) -> None:
 
 def only_device(device_ids: Sequence[Any] | None, parameters: list[Tensor]) -> device | None:
     """The device to which inputs are moved."""
-    found = {p.device for p in parameters}
-    if not device_ids or found == {device("cpu")}:
+    devices = {p.device for p in parameters}
+    if not device_ids or devices == {device("cpu")}:
         return None
-    (one, *more) = [device("cuda", x) if isinstance(x, int) else device(x) for x in device_ids]
-    if more or found != {one}:
+    (target, *others) = [device("cuda", x) if isinstance(x, int) else device(x) for x in device_ids]
+    if others or devices != {target}:
         raise ArgumentError(
-            f"DistributedDataParallel: got device_ids={list(device_ids)} for parameters on {sorted(map(str, found))}; "
-            "expected the one device that they are on, or None"
+            f"DistributedDataParallel: got device_ids={list(device_ids)} for parameters on "
+            f"{sorted(map(str, devices))}; expected the one device that they are on, or None"
         )
-    return one
+    return target
 
 
 def states_of(module: Module) -> list[str]:
@@ -215,9 +215,9 @@ class Reducer:
         groups: dict[Any, list[Tensor]] = {}
         for p in self.parameters:
             groups.setdefault((p.dtype, p.device), []).append(p)
-        for some in groups.values():
-            for i in range(0, len(some), bucket_size):
-                self.buckets.append(Bucket(some[i : i + bucket_size], group))
+        for alike in groups.values():
+            for i in range(0, len(alike), bucket_size):
+                self.buckets.append(Bucket(alike[i : i + bucket_size], group))
         for bucket in self.buckets:
             for k, p in enumerate(bucket.parameters):
                 self.places[id(p)] = bucket, k
@@ -386,9 +386,9 @@ class Tie(Function):
 def last_uses(tensors: list[Tensor]) -> dict[Leaf, int]:
     """leaf -> the sequence number of the operation, of those that made the tensors, that backward visits last of those
     that use it."""
-    found: dict[Leaf, int] = {}
+    last: dict[Leaf, int] = {}
     for node in ancestors([x._edge[0] for x in tensors if x._edge is not None]):
         if type(node) is Leaf:
-            found.setdefault(node, node.sequence)  # one of the tensors
-        found.update({edge[0]: node.sequence for edge in node.edges if edge is not None and type(edge[0]) is Leaf})
-    return found
+            last.setdefault(node, node.sequence)  # one of the tensors
+        last.update({edge[0]: node.sequence for edge in node.edges if edge is not None and type(edge[0]) is Leaf})
+    return last

@@ -45,7 +45,7 @@ class SyncBatchNorm(BatchNorm):
         if input._array.dtype.itemsize == 2:  # where sums overflow, and counts are rounded
             return self.normalize(input.float(), mean, var, training, momentum).to(input.dtype)
         dims, shape = [0, *range(2, input.ndim)], (1, -1, *[1] * (input.ndim - 2))
-        count = tensor(float(input.numel() // self.num_features), dtype=input.dtype, device=input._place)
+        count = tensor(float(input.numel() // self.num_features), dtype=input.dtype, device=input._device)
         all_reduce(count)
         average = AllReduceSum.apply(input.sum(dims)) / count
         deviation = input - average.reshape(shape)

@@ -22,10 +22,10 @@ class TotalNorm(Op):
     """The p-norm of all elements of all inputs as one vector: 0-dim, float32, or float64 if an input has that."""
 
     def infer(*gradients, norm_type):
-        kinds = {g.dtype: g for g in gradients}
-        for g in kinds.values():
+        dtypes = {g.dtype: g for g in gradients}
+        for g in dtypes.values():
             require_floating("clip_grad_norm_", g)
-        return (), FLOAT64 if FLOAT64 in kinds else np.dtype(np.float32)
+        return (), FLOAT64 if FLOAT64 in dtypes else np.dtype(np.float32)
 
     def sbp(*gradients, ranks, norm_type):
         return []
@@ -47,13 +47,14 @@ class ClipGradValue(Op):
     mutates = (0,)
 
 
-def _tensors(name: str, what: str, values: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
+def _tensors(name: str, parameter: str, values: Tensor | Iterable[Tensor], remedy: str) -> list[Tensor]:
     if not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"{name}: got {what} of type {type(values).__name__}; expected tensors: {remedy}")
+        raise ArgumentTypeError(f"{name}: got {parameter} of type {type(values).__name__}; expected tensors: {remedy}")
     tensors = [values] if isinstance(values, Tensor) else list(values)
     for x in tensors:
         if not isinstance(x, Tensor):
-            raise ArgumentTypeError(f"{name}: got a {type(x).__name__} among the {what}; expected tensors: {remedy}")
+            type_name = type(x).__name__
+            raise ArgumentTypeError(f"{name}: got a {type_name} among the {parameter}; expected tensors: {remedy}")
     return tensors
 
 
@@ -119,7 +120,7 @@ def _total_norm(name: str, tensors: list[Tensor], norm_type: float, error_if_non
     norms = [call(TotalNorm, *group, norm_type=norm_type) for group in by_device(tensors)]
     total = norms[0]
     if len(norms) > 1:
-        total = call(TotalNorm, *[norm.to(total._place) for norm in norms], norm_type=norm_type)
+        total = call(TotalNorm, *[norm.to(total._device) for norm in norms], norm_type=norm_type)
     if error_if_nonfinite:
         _refuse_nonfinite(name, total)
     return total
@@ -127,7 +128,7 @@ def _total_norm(name: str, tensors: list[Tensor], norm_type: float, error_if_non
 
 def _scale(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
     for group in by_device(gradients):
-        update(ClipGradNorm, group, [total.to(group[0]._place)] * len(group), max_norm=max_norm)
+        update(ClipGradNorm, group, [total.to(group[0]._device)] * len(group), max_norm=max_norm)
 
 
 @no_grad

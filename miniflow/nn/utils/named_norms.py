@@ -162,9 +162,9 @@ def spectral_norm(
     return NamedSpectralNorm(name, n_power_iterations, eps, dim).apply(module, _orig=weight, _u=u, _v=v)
 
 
-def _remove(function: str, kind: type[NamedNorm], module: Module, name: str) -> Module:
+def _remove(function: str, norm_class: type[NamedNorm], module: Module, name: str) -> Module:
     norm = module._computed.get(name)
-    if isinstance(norm, kind):
+    if isinstance(norm, norm_class):
         return norm.remove(module)
     raise ArgumentError(
         f"{function}: {name!r} of {module} has no such norm; a parametrization is removed by "

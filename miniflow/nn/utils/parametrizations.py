@@ -99,7 +99,7 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
 
 def random_vectors(matrix: Tensor) -> list[Tensor]:
     """Vectors of length 1, to begin the power iterations of a matrix with."""
-    return [normalize(randn(size, dtype=matrix.dtype, device=matrix._place), dim=0) for size in matrix.shape]
+    return [normalize(randn(size, dtype=matrix.dtype, device=matrix._device), dim=0) for size in matrix.shape]
 
 
 def over_sigma(weight: Tensor, dim: int, u: Tensor, v: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class Orthogonal(Module):
         if X.shape[-2] < X.shape[-1]:
             return transpose(self.forward(transpose(X, -2, -1)), -2, -1)
         n, k = X.shape[-2:]
-        identity = eye(n, dtype=X.dtype, device=X._place)
+        identity = eye(n, dtype=X.dtype, device=X._device)
         if self.orthogonal_map == "householder":
             V, Q = add(tril(X, -1), identity[:, :k]), identity[:, :k]
             for i in reversed(range(k)):  # Q = H_i Q, where H_i = I - 2 v v^T / |v|^2
@@ -173,9 +173,9 @@ class Orthogonal(Module):
         """-I; base becomes an orthogonal matrix whose first columns span those of the weight."""
         tall = weight if weight.shape[-2] >= weight.shape[-1] else transpose(weight, -2, -1)
         n, k = tall.shape[-2:]
-        Q, R = qr(cat([tall, randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall._place)], -1))
+        Q, R = qr(cat([tall, randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall._device)], -1))
         self.base = mul(Q, unsqueeze(diagonal(R, 0, -2, -1).sign(), -2))
-        return neg(eye(*weight.shape[-2:], dtype=weight.dtype, device=weight._place)).expand(weight.shape).clone()
+        return neg(eye(*weight.shape[-2:], dtype=weight.dtype, device=weight._device)).expand(weight.shape).clone()
 
 
 def orthogonal(

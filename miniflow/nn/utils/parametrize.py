@@ -40,8 +40,8 @@ class ParametrizationList(ModuleList):
     def forward(self) -> Tensor:
         """The tensor."""
         first, *others = self
-        given = (self.original,) if self.count is None else [getattr(self, f"original{i}") for i in range(self.count)]
-        x = first(*given)
+        names = ["original"] if self.count is None else [f"original{i}" for i in range(self.count)]
+        x = first(*[getattr(self, name) for name in names])
         for module in others:
             x = module(x)
         return x
@@ -95,10 +95,10 @@ def register_parametrization(
             f"register_parametrization: got {tensor_name!r}; expected a parameter or buffer of {module}"
         )
     modules = ParametrizationList([parametrization], old)
-    found = modules()
-    if not unsafe and (found.shape != old.shape or found.dtype != old.dtype):
+    new = modules()
+    if not unsafe and (new.shape != old.shape or new.dtype != old.dtype):
         raise ShapeError(
-            f"register_parametrization: {tensor_name} became {tuple(found.shape)} of {found.dtype}; "
+            f"register_parametrization: {tensor_name} became {tuple(new.shape)} of {new.dtype}; "
             f"expected {tuple(old.shape)} of {old.dtype}, or unsafe=True"
         )
     delattr(module, tensor_name)
@@ -111,8 +111,8 @@ def register_parametrization(
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Whether a module has parametrizations, or one of that name. `torch.nn.utils.parametrize.is_parametrized`."""
-    found = module._modules.get("parametrizations")
-    return found is not None and (len(found) > 0 if tensor_name is None else tensor_name in found)
+    lists = module._modules.get("parametrizations") or {}
+    return len(lists) > 0 if tensor_name is None else tensor_name in lists
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:

@@ -40,8 +40,8 @@ class BasePruningMethod:
             left = mask != 0
         elif self.PRUNING_TYPE == "structured":
             dim = self.dim % t.ndim
-            some = mask.movedim(dim, 0).reshape(t.shape[dim], -1).amax(1).nonzero().flatten()
-            left = (*[slice(None)] * dim, some)
+            remaining = mask.movedim(dim, 0).reshape(t.shape[dim], -1).amax(1).nonzero().flatten()
+            left = (*[slice(None)] * dim, remaining)
         new = mask.clone()
         new[left] = self.compute_mask(t[left], mask[left])
         return new
@@ -153,7 +153,7 @@ class RandomStructured(LnStructured):
         super().__init__(amount, 0, dim)
 
     def importance(self, t: Tensor) -> Tensor:
-        return rand(t.shape[self.dim], device=t._place)
+        return rand(t.shape[self.dim], device=t._device)
 
 
 def identity(module: Module, name: str) -> Module:
@@ -217,13 +217,13 @@ def global_unstructured(
 
     Source: `torch.nn.utils.prune.global_unstructured`.
     """
-    pairs, given = list(parameters), importance_scores or {}
+    pairs, scores_of = list(parameters), importance_scores or {}
     with no_grad():
-        found = [value_and_mask(*pair) for pair in pairs]
-        scores = cat([given.get(pair, value).flatten() for pair, (value, _) in zip(pairs, found, strict=True)])
-        mask = pruning_method(**kwargs).of_what_is_left(scores, cat([mask.flatten() for _, mask in found]))
-        parts = mask.split([value.numel() for value, _ in found])
-    for (module, name), part, (value, _) in zip(pairs, parts, found, strict=True):
+        before = [value_and_mask(*pair) for pair in pairs]
+        scores = cat([scores_of.get(pair, value).flatten() for pair, (value, _) in zip(pairs, before, strict=True)])
+        mask = pruning_method(**kwargs).of_what_is_left(scores, cat([mask.flatten() for _, mask in before]))
+        parts = mask.split([value.numel() for value, _ in before])
+    for (module, name), part, (value, _) in zip(pairs, parts, before, strict=True):
         custom_from_mask(module, name, part.reshape(value.shape))
 
 

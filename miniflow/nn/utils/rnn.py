@@ -73,11 +73,11 @@ def pack_padded_sequence(
         )
     steps, rows = np.nonzero(np.arange(counts.max())[:, None] < counts[order])
     indices = order[rows] * time + steps if batch_first else steps * batch + order[rows]
-    data = index_select(reshape(input, (time * batch, *input.shape[2:])), 0, as_tensor(indices, device=input._place))
+    data = index_select(reshape(input, (time * batch, *input.shape[2:])), 0, as_tensor(indices, device=input._device))
     sizes = as_tensor(np.bincount(steps), device="cpu")
     if enforce_sorted:
         return PackedSequence(data, sizes)
-    orders = [as_tensor(x, device=input._place) for x in (order, np.argsort(order))]
+    orders = [as_tensor(x, device=input._device) for x in (order, np.argsort(order))]
     return PackedSequence(data, sizes, *orders)
 
 
@@ -108,9 +108,9 @@ def pad_packed_sequence(
     running = order < np.pad(sizes, (0, time - len(sizes)))[:, None]
     starts = np.pad(np.cumsum(sizes) - sizes, (0, time - len(sizes)))
     indices = np.where(running, starts[steps] + order, len(data))  # the last row is the padding
-    padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data._place)
+    padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data._device)
     indices = indices.T if batch_first else indices
-    padded = index_select(cat([data, padding]), 0, as_tensor(indices.reshape(-1).copy(), device=data._place))
+    padded = index_select(cat([data, padding]), 0, as_tensor(indices.reshape(-1).copy(), device=data._device))
     return reshape(padded, (*indices.shape, *data.shape[1:])), as_tensor(running.sum(0), device="cpu")
 
 
@@ -142,7 +142,7 @@ def pad_sequence(
         )
     longest, rows = max(len(x) for x in sequences), []
     for x in sequences:
-        missing = full((longest - len(x), *x.shape[1:]), padding_value, dtype=x.dtype, device=x._place)
+        missing = full((longest - len(x), *x.shape[1:]), padding_value, dtype=x.dtype, device=x._device)
         rows.append(cat([x, missing] if padding_side == "right" else [missing, x]))
     padded = reshape(cat(rows), (len(rows), longest, *sequences[0].shape[1:]))
     return padded if batch_first else transpose(padded, 0, 1)

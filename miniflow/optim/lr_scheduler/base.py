@@ -120,31 +120,36 @@ class LRScheduler(ExplainsArguments):
         if epoch is not None:
             return self.move_to(epoch)
         rates = [group["lr"] for group in groups]
-        kept = self._follow(rates) if self.chainable and self._last_lr is not None else {}
+        ended = self._start_from(rates) if self.chainable and self._last_lr is not None else []
         self.last_step += 1
         self._set()
-        for i, lr in kept.items():
-            groups[i]["lr"] = self._last_lr[i] = lr
+        for i in ended:
+            groups[i]["lr"] = self._last_lr[i] = rates[i]
         return None
 
-    def _follow(self, rates: list[float]) -> dict[int, float]:
-        """Start from those learning rates by which the formula, which is linear in them, gives these rates.
+    def _start_from(self, rates: list[float]) -> list[int]:
+        """Go on from learning rates that were changed since the last step: find the initial ones that lead to them.
 
-        Where it gives one rate whatever it started from, it starts from the base learning rate again.
+        The formula is linear in the initial rate, so its values for 0 and 1 tell all. Where it gives one value for
+        both, the schedule starts from the base learning rate again.
 
         Returns:
-            group -> its rate, which stays: the formula has ended at a factor of 0.
+            the groups whose rates stay, since the formula has ended at a factor of 0.
         """
-        ends, kept = [[value] * len(rates) for value in (0.0, 1.0)], {}
-        starts, stops = ends if self.last_step < 0 else [self.get_lrs(lrs, self.last_step) for lrs in ends]
-        after = [self.get_lrs(lrs, self.last_step + 1) for lrs in ends]
+        zeros, ones = [0.0] * len(rates), [1.0] * len(rates)
+        of_zero, of_one = zeros, ones
+        if self.last_step >= 0:
+            of_zero, of_one = (self.get_lrs(initial, self.last_step) for initial in (zeros, ones))
+        next_of_zero, next_of_one = (self.get_lrs(initial, self.last_step + 1) for initial in (zeros, ones))
+        ended = []
         for i, lr in enumerate(rates):
-            if starts[i] == stops[i]:
+            if of_zero[i] == of_one[i]:
                 self._start_lrs[i] = self.base_lrs[i]
-                kept |= {i: lr} if starts[i] == after[0][i] == after[1][i] == 0 else {}
+                if of_zero[i] == next_of_zero[i] == next_of_one[i] == 0:
+                    ended.append(i)
             elif lr != self._last_lr[i]:
-                self._start_lrs[i] = (lr - starts[i]) / (stops[i] - starts[i])
-        return kept
+                self._start_lrs[i] = (lr - of_zero[i]) / (of_one[i] - of_zero[i])
+        return ended
 
     def _set(self) -> None:
         """Write the learning rates of the step into the groups."""
@@ -188,16 +193,16 @@ class LRScheduler(ExplainsArguments):
         Raises:
             CheckpointError: if it was saved by another kind of scheduler.
         """
-        own = self.state_dict()
-        if _names(state_dict) != _names(own):
+        got, expected = _names(state_dict), _names(self.state_dict())
+        if got != expected:
             raise CheckpointError(
-                f"{type(self).__name__}.load_state_dict: got entries {_names(state_dict)}; expected {_names(own)}: "
-                "was it saved by another kind of scheduler?"
+                f"{type(self).__name__}.load_state_dict: got entries {got}; expected {expected}: was it saved by "
+                "another kind of scheduler?"
             )
-        before = self._last_lr
+        rates_before = self._last_lr
         self._take(state_dict)
-        for group, own, lr in zip(self.optimizer.param_groups, before, self._last_lr, strict=True):
-            if group["lr"] == own:
+        for group, before, lr in zip(self.optimizer.param_groups, rates_before, self._last_lr, strict=True):
+            if group["lr"] == before:
                 group["lr"] = lr
 
     def _take(self, state_dict: dict[str, Any]) -> None:

@@ -43,10 +43,10 @@ class CombinedSchedule(LRScheduler):
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
 
     def _take(self, state_dict: dict[str, Any]) -> None:
-        own = dict(state_dict)
-        for scheduler, state in zip(self.schedulers, own.pop("_schedulers"), strict=True):
-            scheduler._take(state)
-        super()._take(own)
+        state = dict(state_dict)
+        for scheduler, state_of_it in zip(self.schedulers, state.pop("_schedulers"), strict=True):
+            scheduler._take(state_of_it)
+        super()._take(state)
 
 
 class SequentialLR(CombinedSchedule):

@@ -164,8 +164,8 @@ class CyclicLR(CyclicRates):
     def _height(self, step: int) -> float:
         """How far up between the lowest and the highest value a step is."""
         length = self.step_size_up + self.step_size_down
-        cycle, place = step // length + 1, step % length
-        height = place / self.step_size_up if place <= self.step_size_up else (length - place) / self.step_size_down
+        cycle, offset = step // length + 1, step % length
+        height = offset / self.step_size_up if offset <= self.step_size_up else (length - offset) / self.step_size_down
         if self.scale_fn is not None:
             return height * self.scale_fn(cycle if self.scale_mode == "cycle" else step)
         return height * {"triangular": 1.0, "triangular2": 2.0 ** (1 - cycle), "exp_range": self.gamma**step}[self.mode]
