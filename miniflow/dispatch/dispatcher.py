@@ -3,8 +3,8 @@
 In this order: the kernel of the tensors' device computes, and the tape records a node when a differentiable input
 requires grad and grad mode is on. An `Op` is a class; see its docstring for how to write one.
 
-`infer` comes first, and says what the kernel's outputs are. NumPy ufuncs and views on the CPU are the fast path: they
-refuse what `infer` does, which is only asked then, to explain the error.
+`infer` comes first, and says what the kernel's outputs are. NumPy ufuncs and views on the CPU are the fast path: NumPy
+refuses what `infer` would refuse, and `infer` is asked only then, since its error says more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from miniflow.tensor import Tensor
 
 NUMBERS = (bool, int, float, np.generic)
 INFER_CHECKS = ("infer", "integers")  # values of `checks_values` for which `infer` looks at elements
-MOST_KNOWN = 1024  # geometries of operands for which an op knows its outputs
+MOST_KNOWN = 1024  # for how many geometries of operands an op remembers the outputs
 wrap = Tensor._wrap
 
 
@@ -335,7 +335,7 @@ def kernel_on(op: type[Op], device: str) -> Callable:
 def allocating(op: type[Op], write: Callable) -> Callable:
     """Infer the outputs of `op`, allocate them on the CPU, and let the kernel write into them.
 
-    The fast path: outputs follow from the shapes and dtypes of the operands, so that `infer` is asked once for each,
+    The outputs follow from the shapes and dtypes of the operands: `infer` is asked once for each combination of them,
     unless it looks at values.
     """
     single, empty, plain, looks_at_values = op.single, np.empty, without_half(write), op.checks_values in INFER_CHECKS

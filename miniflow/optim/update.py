@@ -10,8 +10,8 @@ from miniflow.dispatch.dispatcher import Op
 class Update(Op):
     """One step of an optimizer by a rule of `miniflow.formulas.update_rules`.
 
-    The groups are parameters, gradients, the states, and then `more`, which only passes over graphs give an update: for
-    sparse ones see `optim.sparse`, for fused ones `Fused`.
+    Its groups of inputs are the parameters, their gradients, the states, and `more`: further ones of those ops that
+    passes over graphs put in its place, see `optim.sparse` and `Fused`.
 
     Attributes:
         states: the names of the states, each with the option without which there is none, or None.

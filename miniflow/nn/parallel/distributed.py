@@ -323,15 +323,25 @@ class Reducer:
             output = each_tensor(output, lambda x: tied.get(id(x), x))
             tensors = list(tied.values())
         last = last_uses(tensors)
-        for i, p in enumerate(self.parameters):
-            leaf = p._edge[0] if p._edge is not None else None
-            if leaf in last:  # visited as soon as its gradient is complete
-                position = last[leaf] - (i + 1) / (len(self.parameters) + 1)
-                leaf.sequence = min(leaf.sequence, position) if self.pending and id(p) not in self.unused else position
+        self.order_leaves(last)
         unused = {id(p): p for p in self.parameters if p._edge is None or p._edge[0] not in last}
         self.unused = {k: p for k, p in unused.items() if not self.pending or k in self.unused}
         self.pending = True
         return output
+
+    def order_leaves(self, last: dict[Leaf, int]) -> None:
+        """Let backward visit each leaf as soon as its gradient is complete, so that buckets fill while it goes on.
+
+        Backward visits high sequence numbers first, and leaves, which are older than what uses them, at the end. Here
+        one whose last use has number n moves to a fraction between n - 1 and n: those of one operation in the order of
+        the parameters, which is that of the buckets.
+        """
+        for i, p in enumerate(self.parameters):
+            leaf = p._edge[0] if p._edge is not None else None
+            if leaf in last:
+                position = last[leaf] - (i + 1) / (len(self.parameters) + 1)
+                waits_for_earlier_use = self.pending and id(p) not in self.unused  # of a forward before this one
+                leaf.sequence = min(leaf.sequence, position) if waits_for_earlier_use else position
 
     def ready(self, p: Tensor) -> None:
         """A gradient is complete."""
