@@ -190,7 +190,15 @@ def _cotangent(name: str, tensor: Tensor, cotangent: Tensor | None) -> Tensor:
 
 
 class BackwardPass:
-    """One backward pass."""
+    """One backward pass: nodes are visited newest first, each when the cotangents of all its outputs are complete.
+
+    Attributes:
+        pending: the cotangents that nodes have got so far, one for each output.
+        queue: these nodes, a heap by how old they are.
+        needed: the nodes that lead to `inputs`, if these were given: no others are visited.
+        captured: for `grad`, the cotangents of `inputs` by their edges; None for `backward`, which adds to `.grad`.
+        roots: the edges of the tensors to differentiate, and their cotangents.
+    """
 
     def __init__(
         self,

@@ -339,3 +339,12 @@ def test_errors_of_functions_that_a_schedule_calls_stay():
     with pytest.raises(ValueError, match="^of the user$") as caught:
         schedules.LambdaLR(flow.optim.SGD([flow.ones(1, requires_grad=True)]), factor)
     assert caught.type is ValueError
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda sgd: schedules.SequentialLR(sgd, "a", ""), lambda sgd: schedules.ChainedScheduler([3, 4])],
+)
+def test_what_is_no_schedule_is_refused(make):
+    with pytest.raises(ArgumentError, match="(LR|Scheduler): expected at least one scheduler, and all of them for the"):
+        make(optimizer())

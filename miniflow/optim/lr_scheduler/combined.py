@@ -17,10 +17,13 @@ class CombinedSchedule(LRScheduler):
     not_saved = ("optimizer", "schedulers")
 
     def __init__(self, optimizer: Optimizer | None, schedulers: Sequence[LRScheduler], last_step: int = -1):
-        name, self.schedulers = type(self).__name__, list(schedulers)
-        optimizer = optimizer or (self.schedulers[0].optimizer if self.schedulers else None)
-        if not self.schedulers or any(s.optimizer is not optimizer for s in self.schedulers):
-            raise ArgumentError(f"{name}: expected at least one scheduler, and all of them for the same optimizer")
+        self.schedulers = list(schedulers)
+        optimizers = [s.optimizer if isinstance(s, LRScheduler) else None for s in self.schedulers] or [None]
+        optimizer = optimizer or optimizers[0]
+        if optimizer is None or any(other is not optimizer for other in optimizers):
+            raise ArgumentError(
+                f"{type(self).__name__}: expected at least one scheduler, and all of them for the same optimizer"
+            )
         super().__init__(optimizer)
         self.move_to(last_step + 1)
 
@@ -94,7 +97,7 @@ class ChainedScheduler(CombinedSchedule):
     """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
-        super().__init__(optimizer, schedulers, schedulers[0].last_step - 1 if schedulers else -1)
+        super().__init__(optimizer, schedulers, getattr(schedulers[0], "last_step", 0) - 1 if schedulers else -1)
 
     def _set(self) -> None:
         for scheduler in self.schedulers:
