@@ -262,8 +262,6 @@ class BackwardPass:
         if type(node) is Leaf:
             if self.captured is None:
                 accumulate(node, cotangents[0], self.create_graph)
-                for _, hook in node.after or ():
-                    hook(node.tensor())
             return
         edges, needed = node.edges, self.needed
         node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]
@@ -339,7 +337,7 @@ def unbroadcast(node: Node, position: int, gradient: Tensor, edge: Edge) -> Tens
 
 
 def accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
-    """Add `gradient` to `.grad` of the leaf's tensor.
+    """Add `gradient` to `.grad` of the leaf's tensor, and call the hooks that wait for it.
 
     A first gradient is taken as it is if nobody else has its memory (PyTorch's AccumulateGrad "steals" it likewise):
     that has a version from the moment on when a view of it is taken, or when `share` notes another holder.
@@ -366,6 +364,8 @@ def accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
         tensor._grad = gradient
     else:
         tensor._grad = Tensor._wrap(gradient._array.copy()) if gradient.is_global else clone(gradient)
+    for _, hook in leaf.after or ():
+        hook(tensor)
 
 
 def share(gradient: Tensor) -> None:
