@@ -76,10 +76,10 @@ class Optimizer:
 
     Args:
         lr_scheduler: a schedule, or a number.
-        options: of the class `kind`.
+        options: of the class `optimizer_class`.
     """
 
-    kind: type[optim.Optimizer]
+    optimizer_class: type[optim.Optimizer]
 
     def __init__(self, lr_scheduler: LrScheduler | float, **options: Any):
         if not isinstance(lr_scheduler, int | float | LrScheduler) or isinstance(lr_scheduler, bool):
@@ -99,15 +99,15 @@ class Optimizer:
 
     def _make(self, variables: list[Tensor]) -> tuple[optim.Optimizer, LambdaLR | None]:
         if not isinstance(self.schedule, LrScheduler):
-            return self.kind(variables, lr=self.schedule, **self.options), None
-        optimizer = self.kind(variables, lr=1.0, **self.options)
+            return self.optimizer_class(variables, lr=self.schedule, **self.options), None
+        optimizer = self.optimizer_class(variables, lr=1.0, **self.options)
         return optimizer, LambdaLR(optimizer, self.schedule.rate)
 
 
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum; see `flow.optim.SGD`."""
 
-    kind = optim.SGD
+    optimizer_class = optim.SGD
 
     def __init__(self, lr_scheduler: LrScheduler | float, momentum: float = 0.9):
         super().__init__(lr_scheduler, momentum=momentum)
@@ -116,7 +116,7 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam; see `flow.optim.Adam`, which lists the other options."""
 
-    kind = optim.Adam
+    optimizer_class = optim.Adam
 
     def __init__(
         self,
@@ -134,4 +134,4 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay; see `flow.optim.AdamW`."""
 
-    kind = optim.AdamW
+    optimizer_class = optim.AdamW

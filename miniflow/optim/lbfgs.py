@@ -109,14 +109,14 @@ class LBFGS(Optimizer):
             here = Point(0.0, loss, gradient, slope)
             at = self._along(closure, direction)
             if group["line_search_fn"] is not None:
-                found = strong_wolfe(at, here, t, direction.abs().max().item(), group["tolerance_change"])
+                point = strong_wolfe(at, here, t, direction.abs().max().item(), group["tolerance_change"])
             else:
-                found = at(t, iteration + 1 < group["max_iter"]) or here._replace(t=t)
-            vector_to_parameters(self.origin + found.t * direction, group["params"])
-            self.previous = found.t * direction, gradient
+                point = at(t, iteration + 1 < group["max_iter"]) or here._replace(t=t)
+            vector_to_parameters(self.origin + point.t * direction, group["params"])
+            self.previous = point.t * direction, gradient
             small = self.previous[0].abs().max().item() <= group["tolerance_change"]
-            small = small or abs(found.loss - loss) < group["tolerance_change"]
-            loss, gradient = found.loss, found.gradient
+            small = small or abs(point.loss - loss) < group["tolerance_change"]
+            loss, gradient = point.loss, point.gradient
             if self.evaluations >= group["max_eval"] or small:
                 return
 

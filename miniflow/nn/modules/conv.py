@@ -34,12 +34,8 @@ class Convolution(Layer):
         super().__init__()
         check_choice(self, self.padding_modes, padding_mode=padding_mode)
         name, dims = self._get_name(), self.dims
-        self.in_channels, self.out_channels, self.groups, self.padding_mode = (
-            in_channels,
-            out_channels,
-            groups,
-            padding_mode,
-        )
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.groups, self.padding_mode = groups, padding_mode
         self.kernel_size = per_dim(name, "kernel_size", kernel_size, dims)
         self.stride, self.dilation = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
         self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, least=0)

@@ -247,15 +247,15 @@ class Reducer:
             self.announce(BUFFERS)
             self.spread(self.module.buffers())
 
-    def announce(self, kind: int) -> bool:
+    def announce(self, activity: int) -> bool:
         """Within `join`: tell all ranks what this one is about to do; whether any of them goes on."""
         if self.joining is None:
             return True
-        kinds = zeros(len(self.ranks), dtype=int64)
-        collectives.all_gather_into_tensor(kinds, tensor([kind]), self.group)
-        training = [rank for rank, kind in zip(self.ranks, kinds.tolist(), strict=True) if kind]
+        activities = zeros(len(self.ranks), dtype=int64)
+        collectives.all_gather_into_tensor(activities, tensor([activity]), self.group)
+        training = [rank for rank, activity in zip(self.ranks, activities.tolist(), strict=True) if activity]
         self.source = training[-1] if training else self.source
-        self.shadowed = max(kinds.tolist())
+        self.shadowed = max(activities.tolist())
         if self.joining["throw_on_early_termination"] and 0 < len(training) < len(self.ranks):
             raise DataError(f"join: the ranks {sorted({*self.ranks} - {*training})} have no more batches, others do")
         if not self.joining["divide_by_initial_world_size"] and training:

@@ -144,10 +144,8 @@ class CyclicLR(CyclicRates):
         check_choice(self, ["triangular", "triangular2", "exp_range"], mode=mode)
         check_choice(self, ["cycle", "iterations"], scale_mode=scale_mode)
         self.base_lr, self.max_lr, self.mode, self.gamma = base_lr, max_lr, mode, gamma
-        self.step_size_up, self.step_size_down = (
-            step_size_up,
-            step_size_up if step_size_down is None else step_size_down,
-        )
+        self.step_size_up = step_size_up
+        self.step_size_down = step_size_up if step_size_down is None else step_size_down
         self.scale_fn, self.scale_mode, self.last_step = scale_fn, scale_mode, last_step
         self.cycle_momentum, self.base_momentum, self.max_momentum = cycle_momentum, base_momentum, max_momentum
         super().__init__(optimizer, last_step)
