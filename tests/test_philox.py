@@ -128,9 +128,9 @@ def test_parts_have_the_bits_of_the_whole(monkeypatch, dtype):
             dropout(x, 0.5, generator=generator),
         ]
 
-    def in_parts(work, items, elements):
+    def in_parts(work, items, elements, *args):
         for start, stop in ((700, items), (0, 1), (1, 700)):
-            work(start, stop)
+            work(start, stop, *args)
 
     whole = draws()
     monkeypatch.setattr(kernels, "share", in_parts)

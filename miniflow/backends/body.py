@@ -1,9 +1,9 @@
-"""What a pointwise loop computes, for one element: steps in order, each of inputs, numbers and earlier steps.
+"""The body of a pointwise loop: the steps that compute one element from inputs, numbers and earlier steps.
 
     x0:float32, x1:float32; v0 = add(x0, x1); v1 = gelu(v0) -> v0, v1
 
-The loop of a single operator has one step, that of a fused region several. A body knows no shapes: inputs are
-broadcast. Values of float16 and bfloat16 are held in float32 and rounded by each step.
+The loop of a single operator has one step, that of a fused region several. A body is independent of shapes: inputs
+are broadcast. Values of float16 and bfloat16 are held in float32 and rounded after each step.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MOST_OPERANDS = 64  # inputs, numbers and outputs: NumPy's limit for ufuncs, whi
 CASTABLE = FLOATS | {"bool", "uint8", "int8", "int16", "int32", "int64"}
 
 
-def computed(kind: str) -> str:
+def computed(dtype: str) -> str:
     """The dtype in which values of a dtype are computed."""
-    return "float32" if kind in HALVES else kind
+    return "float32" if dtype in HALVES else dtype
 
 
 def arity(function: str) -> int:
-    """How many operands a step's function takes; ValueError if there is no such function."""
+    """The number of operands of a step's function; ValueError if there is no such function."""
     if function == CAST:
         return 1
     try:
@@ -82,7 +82,7 @@ class Body:
 
     @property
     def text(self) -> str:
-        """As it is printed in programs."""
+        """The body as programs print it."""
         steps = []
         for i, step in self._numbered():
             name, *fixed = step.function.split(":")
@@ -91,19 +91,19 @@ class Body:
 
     @property
     def structure_text(self) -> str:
-        """The body with names for its numbers, whose values are not in it, a line for each step."""
+        """One line for each step, with names in place of the values of the numbers."""
         steps = [f"v{i}:{step.dtype} = {step.function}({', '.join(step.operands)})" for i, step in self._numbered()]
-        inputs = ", ".join(f"x{i}:{kind}" for i, kind in enumerate(self.inputs))
+        inputs = ", ".join(f"x{i}:{dtype}" for i, dtype in enumerate(self.inputs))
         return "\n".join([f"{inputs} ->", *steps, f"-> {', '.join(self.outputs)}"])
 
     @property
     def structure(self) -> tuple:
-        """All but the values of the numbers: bodies of one structure share their compiled loops."""
-        return self.inputs, tuple(kind for _, kind in self.numbers), self.steps, self.outputs
+        """Everything but the values of the numbers: bodies of the same structure share their compiled loops."""
+        return self.inputs, tuple(dtype for _, dtype in self.numbers), self.steps, self.outputs
 
     @property
     def digest(self) -> str:
-        """A name for the structure, the same in every process."""
+        """A hash of the structure, the same in every process."""
         return hashlib.sha256(repr(self.structure).encode()).hexdigest()[:16]
 
     @property
@@ -113,27 +113,27 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """About the time for an element: in additions, of which a read or a write of memory counts two."""
+        """A rough cost per element, in additions; a read or a write of memory counts as two."""
         costs = [1 if step.function == CAST else expression(step.function).cost for step in self.steps]
         return sum(costs) + 2 * len(self.inputs) + 2 * len(self.outputs)
 
     def dtype_of(self, operand: str) -> str:
         """The dtype of an input, a number or a step's result."""
-        table = {"x": self.inputs, "n": [kind for _, kind in self.numbers], "v": [s.dtype for s in self.steps]}
+        table = {"x": self.inputs, "n": [dtype for _, dtype in self.numbers], "v": [s.dtype for s in self.steps]}
         return table[operand[0]][int(operand[1:])]
 
     def dependencies(self) -> list[set[int]]:
-        """For each output the positions of the inputs that it is computed from."""
+        """For each output, the positions of the inputs that it depends on."""
         needs: list[set[int]] = []
         for step in self.steps:
             needs.append(set().union(*(self._needs(name, needs) for name in step.operands)))
         return [self._needs(name, needs) for name in self.outputs]
 
     def as_json(self) -> dict[str, Any]:
-        """Lists and strings from which `from_json` makes the body again; numbers as hexadecimal text, inf included."""
+        """A JSON representation for `from_json`; numbers are hexadecimal text, which includes infinities."""
         return {
             "inputs": list(self.inputs),
-            "numbers": [[float(value).hex(), kind] for value, kind in self.numbers],
+            "numbers": [[float(value).hex(), dtype] for value, dtype in self.numbers],
             "steps": [[step.function, list(step.operands), step.dtype] for step in self.steps],
             "outputs": list(self.outputs),
         }
@@ -146,8 +146,8 @@ class Body:
             ValueError: if it is none: an unknown function or dtype, a name that is not defined before it is used.
         """
         try:
-            numbers = [(float.fromhex(value), str(kind)) for value, kind in data["numbers"]]
-            steps = [Step(str(function), tuple(map(str, names)), str(kind)) for function, names, kind in data["steps"]]
+            numbers = [(float.fromhex(value), str(dtype)) for value, dtype in data["numbers"]]
+            steps = [Step(str(key), tuple(map(str, names)), str(dtype)) for key, names, dtype in data["steps"]]
             body = cls(map(str, data["inputs"]), numbers, steps, map(str, data["outputs"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this describes no fused region: {data!r}") from error
@@ -157,9 +157,9 @@ class Body:
     def check(self) -> None:
         """Raise ValueError unless every function, dtype and name is known where it is used."""
         known = {f"x{i}" for i in range(len(self.inputs))} | {f"n{i}" for i in range(len(self.numbers))}
-        kinds = {*self.inputs, *(s.dtype for s in self.steps)}
-        if not kinds <= CASTABLE or any(kind not in ("float32", "float64") for _, kind in self.numbers):
-            raise ValueError(f"a fused region of unknown dtypes: {sorted(kinds)}")
+        dtypes = {*self.inputs, *(s.dtype for s in self.steps)}
+        if not dtypes <= CASTABLE or any(dtype not in ("float32", "float64") for _, dtype in self.numbers):
+            raise ValueError(f"a fused region of unknown dtypes: {sorted(dtypes)}")
         if len(self.inputs) + len(self.numbers) + len(self.outputs) > MOST_OPERANDS:
             raise ValueError(f"a fused region of more than {MOST_OPERANDS} inputs, numbers and outputs")
         for i, step in self._numbered():
@@ -171,30 +171,30 @@ class Body:
         if not self.outputs or any(name not in known or name[0] != "v" for name in self.outputs):
             raise ValueError(f"a fused region returns {self.outputs}, which it does not compute")
 
-    def lines(self, places: dict[str, str]) -> list[str]:
-        """Python statements that read, compute and write one element: first a line for each input.
+    def lines(self, elements: dict[str, str]) -> list[str]:
+        """Python statements that read, compute and write one element; the first lines read the inputs.
 
         Args:
-            places: the text of the element of each input, "x0", and each output, "y0".
+            elements: the text of the element of each input, "x0", and each output, "y0".
         """
-        reads = [f"x{i}_here = {read(places[f'x{i}'], kind)}" for i, kind in enumerate(self.inputs)]
+        reads = [f"x{i}_here = {read(elements[f'x{i}'], dtype)}" for i, dtype in enumerate(self.inputs)]
         writes = []
-        for k, (value, kind) in enumerate(zip(self.outputs, self.output_dtypes, strict=True)):
-            writes.append(f"{places[f'y{k}']} = {f'narrow_{kind}({value})' if kind in HALVES else value}")
+        for k, (value, dtype) in enumerate(zip(self.outputs, self.output_dtypes, strict=True)):
+            writes.append(f"{elements[f'y{k}']} = {f'narrow_{dtype}({value})' if dtype in HALVES else value}")
         return [*reads, *self.computing(), *writes]
 
     def computing(self) -> list[str]:
-        """The steps as Python statements `v0 = ...`, of inputs that are named `x0_here`."""
+        """The steps as Python statements `v0 = ...`; inputs are named `x0_here`."""
         lines = []
         for i, step in self._numbered():
             operands = [f"{name}_here" if name[0] == "x" else name for name in step.operands]
             if step.function == CAST:
                 lines.append(f"v{i} = {converted(operands[0], self.dtype_of(step.operands[0]), step.dtype)}")
                 continue
-            found = expression(step.function)
-            kinds = [self.dtype_of(name) for k, name in enumerate(step.operands) if k not in found.bools]
-            lines += statements(found, operands, computed(kinds[0]) if kinds else step.dtype, f"v{i}")
-            are_rounded = found.exact and not any(name[0] == "n" for name in step.operands)
+            formula = expression(step.function)
+            dtypes = [self.dtype_of(name) for k, name in enumerate(step.operands) if k not in formula.bools]
+            lines += statements(formula, operands, computed(dtypes[0]) if dtypes else step.dtype, f"v{i}")
+            are_rounded = formula.exact and not any(name[0] == "n" for name in step.operands)
             if step.dtype in HALVES and not are_rounded:
                 target, value = lines.pop().split(" = ", 1)
                 lines.append(f"{target} = round_{step.dtype}({value})")
@@ -216,23 +216,23 @@ class Body:
         return enumerate(self.steps)
 
     def _needs(self, name: str, needs: list[set[int]]) -> set[int]:
-        kind, number = name[0], int(name[1:])
-        return {number} if kind == "x" else needs[number] if kind == "v" else set()
+        letter, index = name[0], int(name[1:])
+        return {index} if letter == "x" else needs[index] if letter == "v" else set()
 
     def _shown(self, operand: str) -> str:
         if operand[0] != "n":
             return operand
-        value, kind = self.numbers[int(operand[1:])]
-        return repr(value) if not math.isfinite(value) or kind == "float64" else str(np.float32(value))
+        value, dtype = self.numbers[int(operand[1:])]
+        return repr(value) if not math.isfinite(value) or dtype == "float64" else str(np.float32(value))
 
 
-def read(element: str, kind: str) -> str:
-    """The text of an element as it is computed with."""
-    return f"widen_{kind}({element})" if kind in HALVES else f"({element} != 0)" if kind == "bool" else element
+def read(element: str, dtype: str) -> str:
+    """Source text that reads an element in the dtype it is computed in."""
+    return f"widen_{dtype}({element})" if dtype in HALVES else f"({element} != 0)" if dtype == "bool" else element
 
 
 def converted(value: str, source: str, target: str) -> str:
-    """The text of a value in another dtype. Half precision is held in float32."""
+    """Source text that converts a value to another dtype. Half precision is held in float32."""
     if target in HALVES:
         exact = source in (target, "bool")
         return f"np.float32({value})" if exact else f"round_{target}(np.float32({value}))"
@@ -284,7 +284,7 @@ class Bodies:
         return body, arrays, numbers
 
     def make(self, key: list, attrs: dict[str, Any]) -> Body:
-        """The body for operands of these kinds: dtypes of arrays, `float` for numbers, fixed values."""
+        """The body for a key: dtypes of arrays, `float` for numbers, and the other arguments themselves."""
         names = [*self.formula.operands[: len(key) - len(attrs)], *attrs]
         kinds = [kind.name for name, kind in zip(names, key, strict=True)
                  if isinstance(kind, np.dtype) and name not in self.formula.bools]  # fmt: skip

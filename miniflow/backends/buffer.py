@@ -12,18 +12,18 @@ from miniflow.errors import DTypeError
 
 
 class BufferArray(np.ndarray):
-    """NumPy's array of the shape, each element a record of one field, which is an array; it is read only. See `of`."""
+    """A read-only NumPy array whose elements are records with one field, an array. Made by `of`."""
 
-    device_index = None  # as all arrays have it that are not of NumPy's own class
+    device_index = None  # all array classes but NumPy's own have it
 
     @classmethod
     def of(cls, arrays: Sequence[np.ndarray], shape: Sequence[int] | None = None) -> BufferArray:
-        """The elements in row-major order, for a shape of as many elements, by default (len(arrays),)."""
-        made = np.empty(len(arrays), tensor_buffer.numpy)
+        """A buffer of these arrays, in row-major order; its shape is (len(arrays),) by default."""
+        buffer = np.empty(len(arrays), tensor_buffer.numpy)
         for i, array in enumerate(arrays):
-            made[i] = (array,)
-        made.flags.writeable = False
-        return made.reshape(len(arrays) if shape is None else shape).view(cls)
+            buffer[i] = (array,)
+        buffer.flags.writeable = False
+        return buffer.reshape(len(arrays) if shape is None else shape).view(cls)
 
     def __reduce__(self) -> tuple:
         return BufferArray.of, (self.elements(), self.shape)
@@ -33,12 +33,12 @@ class BufferArray(np.ndarray):
         return [array for (array,) in np.ndarray.tolist(self.reshape(-1))]
 
     def are_in_one_memory(self) -> bool:
-        """Whether the arrays are of one dtype, and each starts where the one before it ends."""
+        """Whether the arrays have one dtype and lie one after the other in memory, without gaps."""
         arrays = [array for array in self.elements() if array.size]
         starts = [array.__array_interface__["data"][0] for array in arrays]
         ends = [start + array.nbytes for start, array in zip(starts, arrays, strict=True)]
-        plain = all(array.flags.c_contiguous and array.dtype == arrays[0].dtype for array in arrays)
-        return plain and starts[1:] == ends[:-1]
+        are_contiguous = all(array.flags.c_contiguous and array.dtype == arrays[0].dtype for array in arrays)
+        return are_contiguous and starts[1:] == ends[:-1]
 
     def copy(self, order: str = "C") -> BufferArray:
         """A copy of all arrays."""

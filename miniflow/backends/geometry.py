@@ -1,4 +1,4 @@
-"""The geometry of arrays that are walked through together, whatever the device."""
+"""The geometry of strided arrays, for every device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Dims = int | tuple[int, ...] | None
 
 
 def layout_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A row-major array of that geometry which takes up no memory; its elements must not be touched."""
+    """A row-major array of this geometry that occupies no memory; its elements must not be accessed."""
     steps, stride = [], np.dtype(dtype).itemsize
     for size in reversed(shape):
         steps.append(stride)
@@ -24,7 +24,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 class LaidOut:
-    """What stands for an array and has the geometry of a NumPy array, its `layout`, under NumPy's names."""
+    """Base of array classes that take their geometry, under NumPy's names, from a NumPy array, the `layout`."""
 
     __slots__ = ()
     is_global = False  # whether its elements lie on the ranks of a placement
@@ -96,6 +96,6 @@ def reduced_count(shape: tuple[int, ...], dim: Dims) -> int:
 
 
 def dims_to_shape(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The dims whose sums bring `x` to `shape`, from which it was broadcast."""
+    """The dims to sum over to undo the broadcast of `shape` to the shape of `x`."""
     lead = x.ndim - len(shape)
     return tuple([d for d in range(x.ndim) if d < lead or shape[d - lead] != x.shape[d]])

@@ -1,4 +1,4 @@
-"""Factorizations of matrices by LAPACK, as NumPy calls it. Arrays of a GPU are copied to the host and back."""
+"""Matrix factorizations by NumPy's LAPACK. Arrays of a GPU are copied to the host and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from miniflow.errors import ArgumentError
 
 
 def on_host(name: str, function: Callable) -> Callable:
-    """The kernel, for any device, of the op of that name: a function of NumPy arrays and the op's attributes."""
+    """A kernel for any device that computes an op by a function of NumPy arrays, on the host."""
 
     def run(out: Any, *arrays: Any, **attrs: Any) -> None:
         outs = out if isinstance(out, tuple) else (out,)
@@ -22,7 +22,7 @@ def on_host(name: str, function: Callable) -> Callable:
         except np.linalg.LinAlgError as error:
             raise ArgumentError(f"{name}: got a matrix that has none: {error}; expected another one") from None
         for y, result in zip(outs, results if isinstance(out, tuple) else (results,), strict=True):
-            memory.copy_into(y, memory.beside(y, np.ascontiguousarray(result, y.dtype).reshape(y.shape)))
+            memory.copy_into(y, memory.from_host(y, np.ascontiguousarray(result, y.dtype).reshape(y.shape)))
 
     run.__name__ = name
     return run

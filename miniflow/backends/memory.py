@@ -1,8 +1,8 @@
-"""Arrays on whatever device: making, copying, reading. A device is any `Place`.
+"""Creating, copying and reading arrays on any device. A device is any `Place`.
 
 An array on the CPU is a NumPy array, one on a CUDA device a `DeviceArray` of `backends.cuda`, which is only imported
-when the first of them is made: it takes time to load, and most programs on the CPU never need it. The arrays on the
-ranks of a placement, and placements, have methods for what is done with them here.
+when the first of them is created: it takes time to load, and most programs on the CPU never need it. Placements, and
+the arrays on their ranks, implement these operations as methods.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CPU = "cpu"
 
 
 def _cuda(module: str = "array") -> Any:
-    """A module of the CUDA backend, which is loaded when it is first used."""
+    """A module of the CUDA backend, imported on first use."""
     return import_module(f"miniflow.backends.cuda.{module}")  # the package registers the kernels
 
 
 def load_kernels(device: Any) -> None:
-    """Register the kernels of a device, which otherwise happens when the first array is made there."""
+    """Register the kernels of a device; otherwise this happens when the first array is created there."""
     if device.type != CPU:
         _cuda()
 
@@ -86,26 +86,23 @@ def move(array: Any, device: Any) -> Any:
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A NumPy array with the values: the array itself on the CPU, else a copy, for which the device has to finish."""
+    """The values as a NumPy array: the array itself on the CPU, else a copy, which waits for the device."""
     return array if isinstance(array, np.ndarray) else array.numpy()
 
 
-def beside(array: Any, values: np.ndarray) -> Any:
+def from_host(array: Any, values: np.ndarray) -> Any:
     """The values of a NumPy array on the device of `array`."""
     return values if is_host(array) else _cuda().from_host(values, array.device_index)
 
 
 def synchronize(array: Any) -> None:
-    """Wait until the device of an array has done what this thread gave it to do."""
+    """Wait until the device of an array has finished the work that this thread submitted."""
     if not is_host(array):
         _cuda("streams").current(array.device_index).synchronize()
 
 
 def peek(array: Any) -> np.ndarray | None:
-    """The values where they can be looked at without waiting for a device: None on a GPU.
-
-    For checks of indices, which are left out there.
-    """
+    """The values if they can be read without waiting for a device, for checks of indices; None on a GPU."""
     return array if isinstance(array, np.ndarray) else array.peek()
 
 
@@ -118,7 +115,7 @@ def copy_into(out: Any, values: Any) -> None:
 
 
 def write_through(x: Any, values: Any, steps: tuple) -> None:
-    """Write `values` into the view of `x` that `steps` take, pairs of an op and its attributes."""
+    """Write `values` into a view of `x`; `steps`, pairs of a view op and its attributes, lead to it."""
     if not steps:
         copy_into(x, values)
         return
@@ -129,7 +126,7 @@ def write_through(x: Any, values: Any, steps: tuple) -> None:
     if op.__name__ != "View" or x.flags.c_contiguous:
         view = KERNELS[CPU if is_host(x) else "cuda"][op.__name__].run(x, **attrs)
         write_through(view, values, steps[1:])
-    else:  # in the order of these strides it may be a copy
+    else:  # with these strides the reshape may copy
         view = x.reshape(attrs["shape"])
         write_through(view, values, steps[1:])
         copy_into(x, view.reshape(x.shape))
@@ -161,7 +158,7 @@ def row_major(array: Any) -> Any:
 
 
 def is_whole(array: Any) -> bool:
-    """Whether an array fills the memory that it is in, in row-major order, and may be written to."""
+    """Whether an array is writeable, row-major, and occupies all of its memory."""
     if isinstance(array, np.ndarray):
         base = array.base
         return array.flags.carray and (base is None or is_host(base) and base.base is None and base.size == array.size)
@@ -169,7 +166,7 @@ def is_whole(array: Any) -> bool:
 
 
 def layout(array: Any) -> np.ndarray:
-    """A NumPy array with the shape and the strides; that of a GPU's array has no elements to look at."""
+    """A NumPy array with the same shape and strides; for an array on a GPU its elements cannot be read."""
     return array if isinstance(array, np.ndarray) else array.layout
 
 

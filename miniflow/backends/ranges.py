@@ -1,4 +1,4 @@
-"""Whether integers in the memory of the CPU lie in a range: the checks of indices and labels, before a kernel runs."""
+"""Range checks of indices and labels on the CPU, before a kernel runs."""
 
 from __future__ import annotations
 

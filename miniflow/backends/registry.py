@@ -1,6 +1,6 @@
-"""Which function computes which op on which kind of device.
+"""The registry of kernels, by device type and op.
 
-A kernel sees arrays and plain Python attributes, never tensors. It is found by the name of its op class.
+A kernel takes arrays and plain Python attributes, never tensors. It is looked up by the name of the op class.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ import numpy as np
 from miniflow.dtype import HALF
 from miniflow.formulas.scalar import FORMULAS
 
-EVERY = range(1_000)  # for `in_place`: any input
+InPlace = str | tuple[int, ...] | Callable[..., Collection[int]]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What computes an op on a kind of device.
+    """The kernel of an op on one type of device.
 
     Attributes:
         run: `run(out, *inputs, **attrs)`; `out` is a C-contiguous array, or a tuple of them for several outputs, and is
             overwritten whole. Inputs may have any strides.
-        in_place: the positions of inputs whose memory an output of the same shape and dtype may be. Not for compiled
-            loops: where memory overlaps LLVM's vector loops give way to scalar ones, four to ten times slower. If it
-            depends on the output or the attributes: `in_place(k, **attrs)` gives the positions for output k.
-        bind: `bind(out, *inputs, **attrs)` gives a function without arguments that does what `run` does, for arrays
-            that stay where they are; None if that would not be faster.
-        ufunc: the NumPy ufunc that is all of the kernel: the fast path of dispatch, which lets it allocate the output.
+        in_place: the positions of inputs whose memory an output of the same shape and dtype may take over, or "all".
+            Empty for compiled loops: where memory overlaps, LLVM's vector loops give way to scalar ones, which are four
+            to ten times slower. Where it depends on the output or the attributes, a function: `in_place(k, **attrs)`
+            returns the positions for output k.
+        bind: `bind(out, *inputs, **attrs)` returns a function without arguments that does what `run` does, for arrays
+            whose memory does not change; None if that would not be faster.
+        ufunc: the NumPy ufunc that the kernel consists of. Dispatch calls it directly, and it allocates the output.
         allocating: dispatch calls `compute(*inputs, **attrs)`, which infers, allocates and runs; `allocating(compute)`
-            gives a function that does so faster.
+            returns a faster function for this.
         returns: `run` is called without `out`: it returns views, or arrays whose shape depends on values, or it is an
             update that changes its operands.
     """
 
     run: Callable
-    in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = ()
+    in_place: InPlace = ()
     bind: Callable[..., Callable[[], None]] | None = None
     ufunc: np.ufunc | None = None
     allocating: Callable[[Callable], Callable] | None = None
@@ -46,21 +47,21 @@ class Kernel:
 
 
 KERNELS: dict[str, dict[str, Kernel]] = {"cpu": {}, "cuda": {}}
-POINTWISE: dict[str, Callable[[str], Kernel]] = {}  # device -> what makes the kernel of a pointwise operator
+POINTWISE: dict[str, Callable[[str], Kernel]] = {}  # device -> creates the kernel of a pointwise operator
 
 
 def kernel(
     device: str,
     *,
     half: str = "upcast",
-    in_place: tuple[int, ...] | range | Callable[..., Collection[int]] = (),
+    in_place: InPlace = (),
     bind: Callable[..., Callable[[], None]] | None = None,
     returns: bool = False,
 ) -> Callable[[Callable], Callable]:
-    """Decorate the kernel of the op whose name it bears in snake case: `max_pool2d` computes `MaxPool2d`.
+    """Decorate the kernel of an op, which has the name of the op in snake case: `max_pool2d` computes `MaxPool2d`.
 
-    A kernel writes all elements of outputs that dispatch allocated from the op's `infer`, or that a graph planned. The
-    shapes and dtypes were checked by `infer`. An underscore at the end of its name does not count.
+    A kernel writes all elements of its outputs, which dispatch or the memory plan of a graph allocated according to
+    `infer`. The shapes and dtypes were checked by `infer`. A trailing underscore of the name is ignored.
 
     Args:
         device: "cpu" or "cuda".
@@ -78,7 +79,7 @@ def kernel(
 
 
 def pointwise_kernels(device: str) -> Callable[[Callable], Callable]:
-    """Decorate the function that makes the kernel of a pointwise operator on `device`, from its name in snake case."""
+    """Decorate the function that creates the kernels of pointwise operators on `device`, by name in snake case."""
 
     def decorate(make: Callable[[str], Kernel]) -> Callable:
         POINTWISE[device] = make
@@ -88,11 +89,11 @@ def pointwise_kernels(device: str) -> Callable[[Callable], Callable]:
 
 
 def kernel_of(device: str, op: str) -> Kernel | None:
-    """The kernel of the op class of that name, if there is one; those of pointwise operators are made when needed."""
-    found = KERNELS[device].get(op)
-    if found is None and snake_case(op) in FORMULAS:
-        found = KERNELS[device][op] = POINTWISE[device](snake_case(op))
-    return found
+    """The kernel of an op class, by name, or None. Kernels of pointwise operators are created on first use."""
+    kernel = KERNELS[device].get(op)
+    if kernel is None and snake_case(op) in FORMULAS:
+        kernel = KERNELS[device][op] = POINTWISE[device](snake_case(op))
+    return kernel
 
 
 def snake_case(name: str) -> str:
@@ -117,9 +118,9 @@ def upcast_to_float32(function: Callable) -> Callable:
             function(out, *arrays, **attrs)
             return
         outs = out if isinstance(out, tuple) else (out,)
-        wide = [x.astype(np.float32) if getattr(x, "dtype", None) in HALF else x for x in arrays]
+        upcast = [x.astype(np.float32) if getattr(x, "dtype", None) in HALF else x for x in arrays]
         results = [y.astype(np.float32) if y.dtype in HALF else y for y in outs]
-        function(tuple(results) if isinstance(out, tuple) else results[0], *wide, **attrs)
+        function(tuple(results) if isinstance(out, tuple) else results[0], *upcast, **attrs)
         for y, result in zip(outs, results, strict=True):
             if result is not y:
                 y[...] = result
@@ -129,5 +130,5 @@ def upcast_to_float32(function: Callable) -> Callable:
 
 
 def without_half(run: Callable) -> Callable:
-    """A kernel's function without the test for half precision, for inputs that have none."""
+    """The function of a kernel without its check for half precision, for inputs known to have none."""
     return run.__wrapped__ if getattr(run, "only_for_half", False) else run

@@ -1,20 +1,20 @@
-"""How this process uses threads, memory and warnings: what `import miniflow` sets, before NumPy is loaded.
+"""Process-wide defaults for threads, memory and warnings, set by `import miniflow` before NumPy is loaded.
 
 MINIFLOW_RUNTIME_DEFAULTS=0 in the environment leaves threads and memory as they are.
 
-Threads: numba's OpenMP workers and OpenBLAS's spin while they wait for work, and so take the cores from each other: a
-matrix product followed by a loop in several threads then takes up to ten times as long. OpenMP's workers are told to
-sleep at once; OpenBLAS's, which wait for the next of many products, after 2^20 cycles (0.4 ms) instead of 2^26. Both
-read their variable when they are loaded: libgomp at numba's first parallel loop, OpenBLAS with NumPy. So **import
-miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=20 in the environment: otherwise a convolution gains nothing
-from a second thread.
+Threads: idle workers of OpenBLAS, and of OpenMP in parallel numba functions of users, spin while they wait for work,
+and so keep the cores busy: a matrix product followed by a loop in several threads then takes up to ten times as long.
+OpenMP's workers are told to sleep at once; OpenBLAS's, which wait for the next of many products, after 2^20 cycles
+(0.4 ms) instead of 2^26. Both read their variable when they are loaded: libgomp at the first parallel function of
+numba, OpenBLAS with NumPy. So **import miniflow before NumPy**, or set OPENBLAS_THREAD_TIMEOUT=20 in the environment:
+otherwise a convolution gains nothing from a second thread.
 
 Memory: glibc returns arrays above its mmap threshold to the system when they are freed, and the next array of that size
 faults in every page again. With the thresholds raised, freed arrays up to 32 MB (glibc's limit for the threshold) are
 kept.
 
 Warnings: log(0) is -inf and 0/0 is nan, as IEEE 754 and PyTorch have it. NumPy also warns; those warnings are switched
-off for the calls that miniflow makes, and for no others. What miniflow warns of points to the line of the user.
+off for the calls that miniflow makes, and for no others. Warnings of miniflow itself point to the user's line.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def let_waiting_threads_sleep() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Raise glibc's thresholds, unless the user has set them; elsewhere nothing is done."""
+    """Raise glibc's thresholds on Linux, unless the user has set them."""
     if sys.platform != "linux" or "MALLOC_MMAP_THRESHOLD_" in os.environ or "MALLOC_TRIM_THRESHOLD_" in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -49,7 +49,7 @@ def accept_infinities() -> None:
 
 
 def user_level() -> int:
-    """The `stacklevel` of a warning of the caller that points to the innermost line outside of miniflow and NumPy."""
+    """The `stacklevel` with which a warning of the caller points to the user's code: not to miniflow or NumPy."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("miniflow", "numpy"):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Generated modules: written to files named after all that they depend on, so that a second process finds them."""
+"""Generated modules. Files are named by a hash of all that a module depends on, so that later processes find them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numba
 
 from miniflow.hostcuda.cache import cache_folder, keep
 
-DEPENDENCIES = (  # what generated modules are made by and call: a change of any gives them other names
+DEPENDENCIES = (  # what generates the modules, and what they call: a change of any changes their names
     "backends/body.py", "backends/cpu/pointwise.py", "backends/cpu/scalars.py",
     "backends/cuda/pointwise.py", "formulas/gamma.py", "hostcuda/transcendental.py", "kernels/*.py",
     "formulas/scalar.py",
@@ -32,11 +32,11 @@ def module_of(name: str, text: str) -> ModuleType:
     """
     identifier = f"miniflow_pointwise_{name}_{hashlib.sha256((text + versions()).encode()).hexdigest()[:20]}"
     with making:  # another thread may be at it
-        return sys.modules.get(identifier) or made(identifier, text)
+        return sys.modules.get(identifier) or execute(identifier, text)
 
 
-def made(identifier: str, text: str) -> ModuleType:
-    """The module, written to a file and run."""
+def execute(identifier: str, text: str) -> ModuleType:
+    """Write a module to a file and execute it."""
     path = cache_folder("pointwise") / f"{identifier}.py"
     if not path.exists():
         keep(path, text)
@@ -55,6 +55,6 @@ def made(identifier: str, text: str) -> ModuleType:
 def versions() -> str:
     """A digest of the files and packages that generated modules depend on."""
     folder = Path(__file__).parents[1]
-    found = [path for pattern in DEPENDENCIES for path in sorted(folder.glob(pattern))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
+    files = [path for pattern in DEPENDENCIES for path in sorted(folder.glob(pattern))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     return f"{digest} {numba.__version__} {sys.version_info[:2]}"

@@ -1,4 +1,4 @@
-"""The arrays of recurrent layers, whatever the device: a time step is a slice of rows, those of its sequences."""
+"""Packed sequences of recurrent layers, for every device: a time step is the slice of rows of its sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def time_steps(sizes: Sequence[int], reverse: bool) -> Iterator[slice]:
 
 
 def states_before(before: Any, first: Any, states: Any, steps: Iterator[slice]) -> Any:
-    """Write to `before` the state that each row of each time step began with, from those that they ended with."""
+    """Write to `before` the state before each row of each time step, given the states after them."""
     current = first.copy()
     for step in steps:
         size = step.stop - step.start

@@ -12,9 +12,9 @@ Padding = tuple[Pair, Pair]  # ((top, bottom), (left, right))
 
 
 def window_count(n: int, kernel: int, stride: int, padding: Pair, dilation: int, ceil_mode: bool = False) -> int:
-    """How many windows fit along one dim of size n; below 1 if none does.
+    """The number of windows that fit along one dim of size n; below 1 if none does.
 
-    With `ceil_mode` the last may hang over the edge, but it starts on the image or in the padding before it.
+    With `ceil_mode` the last window may extend over the edge, but it starts on the image or in the padding before it.
 
     >>> window_count(7, 2, 2, (0, 0), 1), window_count(7, 2, 2, (0, 0), 1, ceil_mode=True)
     (3, 4)
@@ -36,7 +36,7 @@ class Windows(NamedTuple):
     ceil_mode: bool = False
 
     def counts(self, size: Pair) -> Pair:
-        """How many windows fit on an image of `size` (rows, columns)."""
+        """The numbers of windows that fit on an image of `size` (rows, columns)."""
         rows, columns = (
             window_count(*along, self.ceil_mode)
             for along in zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)

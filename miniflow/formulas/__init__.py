@@ -1,1 +1,1 @@
-"""Functions of numbers that CPU loops and CUDA kernels share: each is written once, here."""
+"""Scalar functions that CPU loops and CUDA kernels share; each is written once, here."""

@@ -1,8 +1,8 @@
 """The digamma and the Hurwitz zeta function, in scalars that numba compiles for any device.
 
-Both move their operand up to `LARGE` by what one step changes, and take the asymptotic series there: Abramowitz and
+Both shift their operand up to `LARGE` by the recurrence relation, and use the asymptotic series there: Abramowitz and
 Stegun, "Handbook of Mathematical Functions", 6.3.5 and 6.3.18; Edwards, "Riemann's Zeta Function", 6.4 (the summation
-of Euler and Maclaurin). Constants are made in the type of an operand, so that float32 stays float32.
+of Euler and Maclaurin). Constants are created in the type of an operand, so that float32 stays float32.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def zeta_of_positive(s, q):
 def zeta(s, q):
     """The sum of (q + k)^-s over k = 0, 1, ...: inf at the poles s = 1 and q = 0, -1, ...; NaN for s < 1.
 
-    Where q is negative, the powers are real for whole s alone: for others the result is NaN.
+    For negative q the powers are real only if s is an integer; otherwise the result is NaN.
     """
     one, s = type(q)(1.0), type(q)(s)
     if s == one:
@@ -105,7 +105,9 @@ def zeta(s, q):
         return type(q)(math.inf)
     if from_nearest(s) != type(q)(0.0):
         return type(q)(math.nan)
-    whole = type(q)(math.floor(q))  # the least positive q + k is q - whole; the negative ones end at q - whole - 1
-    above, below = zeta_of_positive(s, q - whole), zeta_of_positive(s, whole + one - q)
-    rest = zeta_of_positive(s, one - q)  # the negative q + k are `below` without these; they may be small beside it
-    return above + below - rest if from_nearest(s * type(q)(0.5)) == type(q)(0.0) else above - below + rest
+    floor = type(q)(math.floor(q))  # the least positive q + k is q - floor; the negative ones end at q - floor - 1
+    above, below = zeta_of_positive(s, q - floor), zeta_of_positive(s, floor + one - q)
+    missing = zeta_of_positive(
+        s, one - q
+    )  # the negative q + k are those of `below` but for these, whose sum may be small beside it
+    return above + below - missing if from_nearest(s * type(q)(0.5)) == type(q)(0.0) else above - below + missing

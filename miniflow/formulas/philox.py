@@ -38,8 +38,8 @@ SQRT_HALF_32, SQRT_HALF_64 = np.float32(0.5**0.5).view(np.int32), np.float64(0.5
 
 def series(coefficient: Callable[[int], float], terms_32: int, terms_64: int) -> tuple[tuple, tuple]:
     """The coefficients of a power series for float32 and for float64, highest power first."""
-    kinds = ((np.float32, terms_32), (float, terms_64))
-    return tuple([tuple([kind(coefficient(k)) for k in reversed(range(terms))]) for kind, terms in kinds])
+    dtypes = ((np.float32, terms_32), (float, terms_64))
+    return tuple([tuple([dtype(coefficient(k)) for k in reversed(range(terms))]) for dtype, terms in dtypes])
 
 
 # As many terms as the precision can see where |s| <= 0.172 and |x| <= pi / 4.

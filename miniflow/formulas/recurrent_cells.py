@@ -1,7 +1,7 @@
-"""One time step of recurrent layers but for the product with the state, written once for both devices.
+"""One time step of recurrent layers, without the product with the state, written once for both devices.
 
-A cell computes units first .. last - 1 of row k. The CPU calls it for whole rows, and so it has several loops of few
-arrays each, which LLVM makes vector loops of; a CUDA thread calls it for its one unit.
+A cell computes units first .. last - 1 of row k. The CPU calls it for whole rows; it has several loops over few arrays
+each, because LLVM vectorizes those. A CUDA thread calls it for its one unit.
 
     x, gates, dx, dprojected              (rows, gates, hidden)
     projected                             (gates, rows, hidden), bias (gates, hidden)
@@ -10,8 +10,8 @@ arrays each, which LLVM makes vector loops of; a CUDA thread calls it for its on
 `cell(k, first, last, x, projected, bias, h, c, gates, memory, y)` replaces the state by the next one and keeps what the
 gradient needs: LSTM i, f, g, o and c; GRU r, z, n and p_n, the projection of h that r is multiplied by; RNN only y.
 `gradient(k, first, last, dy, dh, dc, before, gates, memory, y, dx, dprojected)` replaces the gradient of the state by
-that part of it one step before which does not go through the projection. `before` is what the step began with, of an
-LSTM c, of others h. `dprojected` is `dx` itself but for a GRU.
+its part one step earlier that does not pass through the projection. `before` is the state before the step: c of an
+LSTM, h of the others. `dprojected` is `dx` itself except for a GRU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.extending import register_jitable
 
 
 def inlined(function: Callable) -> Callable:
-    """A plain function that numba copies into loops: LLVM then knows where they begin, which vector loops need."""
+    """A plain function that numba inlines into loops: LLVM then knows their start, which vectorizing needs."""
     return register_jitable(error_model="numpy", fastmath={"contract"}, inline="always")(function)
 
 
@@ -73,7 +73,9 @@ def cells(tanh: Callable, exp: Callable, compiled: Callable = inlined) -> dict[s
         for j in range(first, last):
             p_n[j] = projected[2, k, j] + bias[2, j]
         for j in range(first, last):
-            new[j] = tanh(x[k, 2, j] + r[j] * p_n[j])  # not to n: LLVM cannot tell it from r, a part of the same array
+            new[j] = tanh(
+                x[k, 2, j] + r[j] * p_n[j]
+            )  # not to n: LLVM cannot tell that it does not overlap r, a part of the same array
         for j in range(first, last):
             n[j] = new[j]
         for j in range(first, last):

@@ -31,17 +31,17 @@ HALVES = ("float16", "bfloat16")
 
 @dataclass(eq=False)
 class Function:
-    """A function of scalars from which formulas are built.
+    """A scalar function that formulas are built from.
 
     Attributes:
-        name: as in the text of programs.
+        name: in the text of programs.
         text: Python, with {0}, {1} ... for the operands.
         numpy: what computes it for NumPy arrays and numbers.
-        integers, bools: the text for operands of these kinds, where it differs.
+        integers, bools: the text for operands of these dtypes, where it differs.
         predicate: whether the result is bool.
         exact: whether the result is one of the operands, up to its sign, so that half precision needs no rounding.
         slow: the dtypes in which NumPy's own loop is faster than a compiled one.
-        cost: the time for an element in that of an addition.
+        cost: the time for an element, relative to an addition.
         of_tensors: the operator that computes it for tensors.
     """
 
@@ -82,7 +82,7 @@ class Expr:
         raise TypeError("a formula cannot branch on the value of an element; use scalar.where(condition, x, y)")
 
     def nodes(self) -> Iterator[Expr]:
-        """The functions that it consists of, each once, operands first."""
+        """All function nodes of the expression, each once, operands first."""
         seen: set[Expr] = set()
 
         def visit(node: Any) -> Iterator[Expr]:
@@ -105,7 +105,7 @@ def infix(name: str, symbol: str, numpy: Callable, **kwargs: Any) -> Function:
 
 
 def log_gamma(x: float) -> float:
-    """`math.lgamma`, infinite at 0, -1, -2, ... and where it overflows, as compiled code has it."""
+    """`math.lgamma`, but infinite at 0, -1, -2, ... and on overflow, like compiled code."""
     try:
         return math.lgamma(x)
     except (ValueError, OverflowError):
@@ -256,11 +256,11 @@ class Expression:
         self.exact = all(f.exact or f.predicate for f in functions)
         self.predicate = is_predicate(self.result)
         is_plain = len(nodes) == 1 and list(map(id, nodes[0].operands)) == list(map(id, self.operands))
-        self.only = functions[0] if is_plain else None  # it is just this function of all operands
+        self.only = functions[0] if is_plain else None  # set if the expression is a single function of all operands
 
 
 def is_predicate(x: Any) -> bool:
-    """Whether an expression is bool whatever the operands: a comparison, or what `&`, `|`, `^` and `~` make of some."""
+    """Whether an expression is bool for all operands: a comparison, or `&`, `|`, `^` or `~` of such expressions."""
     if not isinstance(x, Expr) or x.function is None:
         return False
     return x.function.predicate or x.function.name.startswith("bitwise") and all(map(is_predicate, x.operands))
@@ -279,8 +279,8 @@ def key_of(name: str, arguments: dict[str, Any]) -> str:
 def arguments(key: str) -> tuple[Formula, dict[str, Any]]:
     """The formula and the arguments of a key that `key_of` made; KeyError for an unknown operator."""
     name, *fixed = key.split(":")
-    given = dict(part.split("=", 1) for part in fixed)
-    return FORMULAS[name], {k: FIXED.get(v, v) for k, v in given.items()}
+    values = dict(part.split("=", 1) for part in fixed)
+    return FORMULAS[name], {k: FIXED.get(v, v) for k, v in values.items()}
 
 
 FIXED = {"None": None, "True": True, "False": False}
@@ -293,31 +293,31 @@ def expression(key: str) -> Expression:
     Raises:
         KeyError: for an unknown operator.
     """
-    formula, given = arguments(key)
-    free = {k: Expr() for k in (*formula.operands, *formula.attributes) if k not in given}
+    formula, values = arguments(key)
+    free = {k: Expr() for k in (*formula.operands, *formula.attributes) if k not in values}
     bools = frozenset(i for i, k in enumerate(free) if k in formula.bools)
-    return Expression(formula.function(**{**free, **given}), list(free.values()), bools)
+    return Expression(formula.function(**{**free, **values}), list(free.values()), bools)
 
 
-def statements(found: Expression, operands: list[str], dtype: str, target: str) -> list[str]:
+def statements(formula: Expression, operands: list[str], dtype: str, target: str) -> list[str]:
     """Python statements that assign the value of an expression to the variable `target`.
 
     Args:
         operands: the names of the variables that hold the operands.
         dtype: in which numbers stand, and by which the functions are chosen.
     """
-    names: dict[Any, str] = dict(zip(found.operands, operands, strict=True))
-    nodes = list(found.result.nodes()) if isinstance(found.result, Expr) else []
+    names: dict[Any, str] = dict(zip(formula.operands, operands, strict=True))
+    nodes = list(formula.result.nodes()) if isinstance(formula.result, Expr) else []
     uses = [x for node in nodes for x in node.operands if isinstance(x, Expr)]
     lines = []
     for node in nodes:
         text = text_of(node.function, dtype).format(*[operand_text(x, names, dtype) for x in node.operands])
-        if node is not found.result and sum(x is node for x in uses) > 1:
+        if node is not formula.result and sum(x is node for x in uses) > 1:
             name = f"{target}_{len(lines)}"
             lines.append(f"{name} = {text}")
             text = name
         names[node] = text
-    lines.append(f"{target} = {operand_text(found.result, names, dtype)}")
+    lines.append(f"{target} = {operand_text(formula.result, names, dtype)}")
     return [ast.unparse(ast.parse(line)) for line in lines]  # without parentheses that are not needed
 
 
@@ -339,9 +339,9 @@ def operand_text(x: Any, names: dict[Any, str], dtype: str) -> str:
     return f"np.{dtype if dtype in FLOATS else 'int64'}({text})"
 
 
-# linearity: f is linear in a set of operands if f of the sum of two choices of them is the sum of the two results, the
-# others being the same. Sums of linear terms are, products with one linear factor, quotients with a linear numerator,
-# and choices between linear terms by what does not depend on them
+# Linearity: f is linear in a set of operands if it maps the sum of two choices of them to the sum of the two results,
+# with all other operands fixed. Linear are sums of linear terms, products with one linear factor, quotients with a
+# linear numerator, and `where` of linear terms under a condition that does not depend on the set.
 
 CONSTANT, LINEAR, ZERO = "constant", "linear", "zero"
 
@@ -349,31 +349,31 @@ CONSTANT, LINEAR, ZERO = "constant", "linear", "zero"
 @functools.cache
 def linear_sets(key: str) -> tuple[tuple[int, ...], ...]:
     """The largest sets of operands, by position, in which the formula of `expression(key)` is linear."""
-    found = expression(key)
-    positions = [i for i in range(len(found.operands)) if i not in found.bools]
+    formula = expression(key)
+    positions = [i for i in range(len(formula.operands)) if i not in formula.bools]
     sets: list[tuple[int, ...]] = []
     for size in range(len(positions), 0, -1):
         for chosen in itertools.combinations(positions, size):
-            if not any(set(chosen) <= set(s) for s in sets) and is_linear(found, chosen):
+            if not any(set(chosen) <= set(s) for s in sets) and is_linear(formula, chosen):
                 sets.append(chosen)
     return tuple(sets)
 
 
-def is_linear(found: Expression, chosen: tuple[int, ...]) -> bool:
+def is_linear(formula: Expression, chosen: tuple[int, ...]) -> bool:
     """Whether an expression is linear in these operands together."""
-    kinds: dict[int, str | None] = {id(x): LINEAR if i in chosen else CONSTANT for i, x in enumerate(found.operands)}
-    for node in found.result.nodes() if isinstance(found.result, Expr) else ():
+    kinds: dict[int, str | None] = {id(x): LINEAR if i in chosen else CONSTANT for i, x in enumerate(formula.operands)}
+    for node in formula.result.nodes() if isinstance(formula.result, Expr) else ():
         kinds[id(node)] = kind_of(node.function, [kind(x, kinds) for x in node.operands])
-    return kind(found.result, kinds) == LINEAR
+    return kind(formula.result, kinds) == LINEAR
 
 
 def kind(x: Any, kinds: dict[int, str | None]) -> str | None:
-    """What is known of an operand of a node; None if it depends on the chosen operands in another way."""
+    """How an operand of a node depends on the chosen operands; None if not linearly."""
     return kinds[id(x)] if isinstance(x, Expr) else ZERO if x == 0 else CONSTANT
 
 
 def kind_of(function: Function, operands: list[str | None]) -> str | None:
-    """What a function makes of operands of these kinds."""
+    """How the result of a function depends on the chosen operands, given how its operands do."""
     if None in operands:
         return None
     if LINEAR not in operands:

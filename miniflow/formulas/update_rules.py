@@ -3,15 +3,15 @@
     rule(first, last, bound, numbers, p, g, *states)
 
 updates elements first .. last - 1 of one parameter, in its dtype. The CPU calls a rule for a whole parameter, and LLVM
-makes a vector loop of it; a CUDA thread calls it for its one element.
+vectorizes its loop; a CUDA thread calls it for its one element.
 
     p, g       the parameter and its gradient
     states     arrays of its size; one that the options leave out has no elements
-    bound      what bounds the norm of the gradient: a number of at most 1
+    bound      a factor of at most 1 that clips the norm of the gradient
     numbers    factor and decay, then those of the rule: (bound factor g + decay p) takes the place of the gradient
 
-A second function makes `decay` and the numbers of a rule from the options of the optimizer: what does not depend on the
-element is computed once, in float64. `steps` is how many updates the parameter has seen, this one included.
+A second function computes `decay` and the numbers of a rule from the options of the optimizer: everything that does not
+depend on the element, once, in float64. `steps` is how many updates the parameter has seen, this one included.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Rule(NamedTuple):
     """An update rule.
 
     Attributes:
-        update: what changes the elements of a parameter.
-        states: how many arrays it takes.
-        count: how many numbers.
-        numbers: the function of them, but for the first, the factor.
+        update: the function that updates the elements of a parameter.
+        states: the number of its states.
+        count: the number of its numbers.
+        numbers: the function that computes them from the options, all but the first, the factor.
     """
 
     update: Callable[..., None]
@@ -60,7 +60,7 @@ def sgd(first, last, bound, numbers, p, g, velocity):
 
 
 def sgd_numbers(lr, momentum, dampening, nesterov, weight_decay, fresh):
-    """`fresh`: the buffer is new, and its first gradient is not dampened."""
+    """If `fresh`, the buffer is new: its first gradient is not dampened."""
     return weight_decay, lr, 1.0 if fresh else 1.0 - dampening, momentum, nesterov
 
 
@@ -87,7 +87,7 @@ def adam_numbers(lr, betas, eps, weight_decay, decoupled_weight_decay, amsgrad, 
 
 
 def decays(lr: float, weight_decay: float, is_decoupled: bool) -> tuple[float, float]:
-    """How much of the parameter the gradient gets, and how much of itself it keeps."""
+    """The factor of the parameter in the gradient, and the factor by which the parameter itself shrinks."""
     return (0.0, 1 - lr * weight_decay) if is_decoupled else (weight_decay, 1.0)
 
 
@@ -186,7 +186,7 @@ def nadam(first, last, bound, numbers, p, g, mean, square):
 
 @functools.cache
 def products_of_momenta(beta1: float, momentum_decay: float) -> list[float]:
-    """The product of the first t momenta at place t, as far as they were needed."""
+    """Entry t is the product of the first t momenta; `nadam_numbers` appends entries as it needs them."""
     return [1.0]
 
 
@@ -301,7 +301,7 @@ RULES = {
 def numbers_of(
     rule: Rule, count: int, maximize: bool, multiply: Sequence[float] = (), divide: Sequence[float] = (), **options
 ) -> list[tuple[float, ...]]:
-    """The numbers of `count` parameters, of the options of an update and of what a graph fused into it.
+    """The numbers of `count` parameters, from the options of an update and what a graph has fused into it.
 
     `steps` and `fresh` are lists, with an entry for each parameter.
     """

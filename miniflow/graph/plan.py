@@ -259,6 +259,8 @@ class _Placement:
         plan, allowed = self.plan, kernel.in_place
         if callable(allowed):
             allowed = allowed(instruction.outputs.index(output), **instruction.attrs)
+        elif allowed == "all":
+            allowed = range(len(instruction.inputs))
         for position, x in enumerate(instruction.inputs):
             if position not in allowed or not isinstance(x, Slot) or (x.shape, x.dtype) != (
                 output.shape, output.dtype,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.backends.cpu.loops import PARALLEL_FROM
+from miniflow.backends.cpu.threads import SHARED_FROM
 from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from miniflow.ops.embedding import embedding
 
@@ -42,7 +42,7 @@ def test_padding_row_gets_no_gradient_of_any_order(padding):
 
 
 @pytest.mark.parametrize("width", [1, 8, 65])
-@pytest.mark.parametrize("size", [500, PARALLEL_FROM // 8 + 1])
+@pytest.mark.parametrize("size", [500, SHARED_FROM // 8 + 1])
 def test_repeated_rows_add_up_the_same_every_time(width, size):
     indices = draw.integers(0, 37, size)
     cotangent = draw.normal(size=(size, width)).astype(np.float32)

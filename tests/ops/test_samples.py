@@ -8,7 +8,7 @@ from checks import as_array, as_tuple, assert_close, assert_same, check_op
 from samples import POINTWISE, ROWS, SPECIAL, Row, Sample
 
 import miniflow as flow
-from miniflow.backends.cpu.loops import PARALLEL_FROM
+from miniflow.backends.cpu.threads import SHARED_FROM
 from miniflow.errors import ShapeError
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=str)
@@ -159,7 +159,7 @@ def test_large_arrays(row):
     """Several threads compute what one computes, gradients too."""
     sample = row.samples()[0]
     shape = np.broadcast_shapes(*[x.shape for x in sample.args])
-    copies = PARALLEL_FROM // int(np.prod(shape)) + 1
+    copies = SHARED_FROM // int(np.prod(shape)) + 1
     small, large = (
         with_gradients(row, [np.broadcast_to(x, size).copy() for x in sample.args], sample)
         for size in (shape, (copies, *shape))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.backends.cpu.loops import PARALLEL_FROM
+from miniflow.backends.cpu.threads import SHARED_FROM
 from miniflow.errors import DimError, DTypeError
 from miniflow.ops.softmax import log_softmax, softmax
 
@@ -48,7 +48,7 @@ def test_widths_around_the_vectors_of_the_kernel(name, width, kind):
 
 
 @both
-@pytest.mark.parametrize("rows", [PARALLEL_FROM // 512 - 1, PARALLEL_FROM // 512 + 1])
+@pytest.mark.parametrize("rows", [SHARED_FROM // 512 - 1, SHARED_FROM // 512 + 1])
 def test_serial_and_parallel(name, rows):
     function, reference = PAIRS[name]
     x = draw.normal(size=(rows, 512)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Kernels that add to a few places of an array. In a compiled graph the array is mostly that of the result already."""
+"""Kernels that add to a few elements of an array, which in a compiled graph mostly is the output itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from miniflow.backends.registry import kernel
 
 
 @kernel("cpu", in_place=(0,), half="native")
-def slice_add(y: np.ndarray, total: np.ndarray, x: np.ndarray, *, index: tuple) -> None:
+def slice_add(y, total, x, *, index):
     start_from(y, total)
-    place = y[index]
-    np.add(place, x, out=place)
+    target = y[index]
+    np.add(target, x, out=target)
 
 
 @kernel("cpu", in_place=(0,))
-def embedding_add(y: np.ndarray, total: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, padding_idx: int) -> None:
-    """Sums of equal rows first: terms that are small beside the total would be lost one by one."""
+def embedding_add(y, total, dy, indices, *, padding_idx):
+    """Terms of the same row are summed first: added one by one, small terms would be lost in a large total."""
     rows, sums = np.empty(indices.size, np.int64), np.empty((indices.size, dy.shape[-1]), dy.dtype)
     group_rows((rows, sums), dy, indices, padding_idx=padding_idx, rows=None)
     start_from(y, total)

@@ -1,7 +1,7 @@
-"""Batch norm, alone or followed by a sum with z and ReLU, in one pass over the planes x[n, c] of a channel.
+"""Batch norm, alone or followed by a sum with z and ReLU, over the planes x[n, c] of each channel.
 
-Each channel is handled while it lies in the cache, first its statistics, then its results. Mean and variance take two
-passes, and are kept in float64.
+A channel stays in the cache while its statistics and then its results are computed. Mean and variance take two passes,
+and are kept in float64.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SHORT_PLANE = 8  # elements
 
 @unlocked()
 def normalize_channels(start, stop, x, weight, bias, z, relu, eps, training, mean, var, y):
-    """Channels start to stop of (N, C, L); z has no elements where there is none. In training, mean and var (biased)
-    are results, 0 for no elements; else they are given."""
+    """Normalize channels start to stop of (N, C, L); z is empty if there is none. In training, mean and var (biased)
+    are computed, 0 for no elements; else they are inputs."""
     images, _, size = x.shape
     count, zero = max(images * size, 1), x.dtype.type(0)
     for c in range(start, stop):
@@ -53,8 +53,8 @@ def normalize_channels(start, stop, x, weight, bias, z, relu, eps, training, mea
 
 @unlocked()
 def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, var, dx, dweight, dbias):
-    """With ReLU, whose result y else has no elements, `masked` is dy where y > 0, else 0, of one channel, which stays
-    in the cache: sums of masked numbers, and loops that write where they read, would not be vectorized."""
+    """The gradient of channels start to stop; y, the result of ReLU, is empty without ReLU. `masked` is dy of one
+    channel where y > 0, else 0: sums of masked numbers, and loops that write what they read, are not vectorized."""
     images, _, size = x.shape
     count, zero = max(images * size, 1), x.dtype.type(0)
     masked = np.empty((images if y.size else 0, size), x.dtype)
@@ -65,10 +65,10 @@ def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, v
         for n in range(images):
             g = dy[n, c]
             if y.size:
-                cotangent, kept, g = dy[n, c], y[n, c], masked[n]
+                cotangent, result, g = dy[n, c], y[n, c], masked[n]
                 for j in range(size):
                     value = cotangent[j]
-                    g[j] = zero if kept[j] <= zero else value
+                    g[j] = zero if result[j] <= zero else value
             plane_totals(g, x[n, c], mean[c], plane_sum, plane_product)
             summed += plane_sum[0]
             products += plane_product[0]
@@ -89,60 +89,60 @@ def plane_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def as_planes(x: np.ndarray) -> np.ndarray:
-    """A contiguous array of that shape: `x` itself, or a copy."""
+    """A contiguous array of `plane_shape`: a view of `x`, or a copy."""
     shape = plane_shape(x.shape)
     return np.ascontiguousarray(x if len(x) == shape[0] else x.swapaxes(0, 1)).reshape(shape)
 
 
 def from_planes(planes: np.ndarray, y: np.ndarray) -> None:
-    """Bring results from `as_planes(y)` to `y`, where they are not in its memory."""
+    """Copy results from `as_planes(y)` to `y`, unless they share memory."""
     if len(planes) != len(y):
         np.copyto(y, planes.reshape(y.shape[1], y.shape[0], *y.shape[2:]).swapaxes(0, 1))
 
 
 def normalize(y, x, mean, var, weight, bias, z, *, relu, eps, training) -> None:
-    """Run the channels' loop on planes."""
+    """Run `normalize_channels` on the planes of `x`."""
     planes, results = as_planes(x), as_planes(y)
     channels = planes.shape[1]
     shortcut = np.empty((0, 0, 0), x.dtype) if z is None else as_planes(z)
     weight, bias = parameter(weight, 1, channels, x.dtype), parameter(bias, 0, channels, x.dtype)
     mean, var = np.ascontiguousarray(mean, np.float64), np.ascontiguousarray(var, np.float64)
-    given = planes, weight, bias, shortcut, relu, eps, training
-    share(normalize_channels, channels, x.size, *given, mean, var, results)
+    arguments = planes, weight, bias, shortcut, relu, eps, training
+    share(normalize_channels, channels, x.size, *arguments, mean, var, results)
     from_planes(results, y)
 
 
 @kernel("cpu")
-def batch_norm(out, x, weight, bias, *, eps) -> None:
+def batch_norm(out, x, weight, bias, *, eps):
     normalize(*out[:1], x, *out[1:], weight, bias, None, relu=False, eps=eps, training=True)
 
 
 @kernel("cpu")
-def batch_norm_inference(y, x, mean, var, weight, bias, *, eps) -> None:
+def batch_norm_inference(y, x, mean, var, weight, bias, *, eps):
     normalize(y, x, mean, var, weight, bias, None, relu=False, eps=eps, training=False)
 
 
 @kernel("cpu")
-def batch_norm_relu(out, x, weight, bias, z, *, eps) -> None:
+def batch_norm_relu(out, x, weight, bias, z, *, eps):
     normalize(*out[:1], x, *out[1:], weight, bias, z, relu=True, eps=eps, training=True)
 
 
 @kernel("cpu")
-def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
+def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps):
     normalize(y, x, mean, var, weight, bias, z, relu=True, eps=eps, training=False)
 
 
 @kernel("cpu")
-def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
+def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training):
     dx, dweight, dbias = out
     results = as_planes(dx)
     y = np.empty((0, 0, 0), x.dtype) if y is None else as_planes(y)
     mean, var = np.ascontiguousarray(mean, np.float64), np.ascontiguousarray(var, np.float64)
-    given = as_planes(dy), y, as_planes(x), parameter(weight, 1, dweight.size, x.dtype), eps, training, mean, var
-    share(differentiate_channels, dweight.size, x.size, *given, results, dweight, dbias)
+    arguments = as_planes(dy), y, as_planes(x), parameter(weight, 1, dweight.size, x.dtype), eps, training, mean, var
+    share(differentiate_channels, dweight.size, x.size, *arguments, results, dweight, dbias)
     from_planes(results, dx)
 
 
 @kernel("cpu")
-def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training) -> None:
+def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training):
     batch_norm_relu_grad(out, dy, None, x, weight, mean, var, eps=eps, training=training)

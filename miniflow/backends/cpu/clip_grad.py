@@ -1,4 +1,4 @@
-"""Clipping of gradients: the norm of all elements of many arrays, and bounds applied in place."""
+"""Gradient clipping: the norm over all elements of many arrays, and clipping in place."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miniflow.backends.cpu.loops import SUMS
-from miniflow.backends.cpu.threads import share, unlocked
+from miniflow.backends.cpu.threads import SUMS, share, unlocked
 from miniflow.backends.registry import kernel
 
-SMALL = 4096  # elements of a gradient that is copied to others, which takes less time than a call
-PART = 65_536  # elements that go into one partial sum, whoever computes it: so the number of threads changes no bit
+SMALL = 4096  # elements of a gradient below which concatenating it is faster than a call of its own
+PART = 65_536  # elements of a partial sum, for any number of threads: so the result does not depend on it
 
 
 @unlocked(SUMS)
@@ -27,12 +26,12 @@ def sums_of_squares(start, stop, x, results):
 
 
 def sum_of_squares(gradients: Sequence[np.ndarray]) -> float:
-    """In float64: squares of float32 numbers may lie outside of float32. Small gradients are copied together first."""
-    kind = np.result_type(np.float32, *{g.dtype for g in gradients})
+    """In float64, since squares may leave the range of float32. Small gradients are concatenated first."""
+    dtype = np.result_type(np.float32, *{g.dtype for g in gradients})
     small = [g for g in gradients if g.size < SMALL]
-    vectors = [np.ascontiguousarray(g, kind).reshape(-1) for g in gradients if g.size >= SMALL]
+    vectors = [np.ascontiguousarray(g, dtype).reshape(-1) for g in gradients if g.size >= SMALL]
     total = 0.0
-    for x in [np.concatenate(small, None, dtype=kind), *vectors] if small else vectors:
+    for x in [np.concatenate(small, None, dtype=dtype), *vectors] if small else vectors:
         results = np.empty(-(-x.size // PART))
         share(sums_of_squares, results.size, x.size, x, results)
         total += float(results.sum())
@@ -40,7 +39,7 @@ def sum_of_squares(gradients: Sequence[np.ndarray]) -> float:
 
 
 @kernel("cpu", half="native")
-def total_norm(norm: np.ndarray, *gradients: np.ndarray, norm_type: float) -> None:
+def total_norm(norm, *gradients, norm_type):
     p = float(norm_type)
     if p == 2:
         total = math.sqrt(sum_of_squares(gradients))
@@ -53,7 +52,7 @@ def total_norm(norm: np.ndarray, *gradients: np.ndarray, norm_type: float) -> No
 
 
 @kernel("cpu", returns=True)
-def clip_grad_norm(gradients: Sequence[np.ndarray], norms: Sequence[np.ndarray], *, max_norm: float) -> None:
+def clip_grad_norm(gradients, norms, *, max_norm):
     last, factor = None, 1.0
     for g, norm in zip(gradients, norms, strict=True):
         if norm is not last:  # mostly one norm belongs to all
@@ -63,6 +62,6 @@ def clip_grad_norm(gradients: Sequence[np.ndarray], norms: Sequence[np.ndarray],
 
 
 @kernel("cpu", returns=True)
-def clip_grad_value(gradients: Sequence[np.ndarray], *, clip_value: float) -> None:
+def clip_grad_value(gradients, *, clip_value):
     for g in gradients:
         g.clip(-clip_value, clip_value, g)

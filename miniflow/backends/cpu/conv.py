@@ -1,10 +1,10 @@
-"""Convolution kernels: which method computes which convolution.
+"""Convolution kernels: the choice of the method.
 
-    conv_direct     groups of few channels (depthwise among them): loops
+    conv_direct     groups of few channels, such as depthwise: loops
     conv_winograd   kernels 3x3 and 5x5 at stride 1 in float32: a third to a quarter of the multiplications
     conv_columns    all others: matrix products over columns (im2col)
 
-Each method has the three functions `forward`, `data_grad` and `weight_grad`; other groups are done one after the other.
+Each method has the functions `forward`, `data_grad` and `weight_grad`; groups of more channels are computed one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from miniflow.backends.cpu import conv_columns, conv_direct, conv_winograd
 from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
-from miniflow.backends.windows import Pair, Windows
+from miniflow.backends.windows import Windows
 
 DIRECT_UP_TO = 16  # input and output channels of a group
 
@@ -28,19 +28,19 @@ def conv2d(y, x, weight, bias, **geometry):
 
 
 @kernel("cpu")
-def conv2d_data_grad(dx, dy, weight, *, size: Pair, **geometry):
+def conv2d_data_grad(dx, dy, weight, *, size, **geometry):
     convolve("data_grad", dx, dy, weight, dx, weight, **geometry)
 
 
 @kernel("cpu")
-def conv2d_weight_grad(dweight, dy, x, *, size: Pair, **geometry):
+def conv2d_weight_grad(dweight, dy, x, *, size, **geometry):
     convolve("weight_grad", dweight, dy, x, x, dweight, **geometry)
 
 
 def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilation, groups) -> None:
-    """Compute `out` from the operands `first` and `second` by the function `what` of the fastest method.
+    """Compute `out` from `first` and `second` by the function `what` of the fastest method.
 
-    `x` and `weight` are those of the three that are images (N, C, H, W) and a weight, or their gradients.
+    `x` and `weight` are those of the three that have the shapes of the images (N, C, H, W) and of the weight.
     """
     windows = Windows(weight.shape[2:], stride, padding, dilation)
     if 0 in first.shape or 0 in second.shape:
@@ -61,15 +61,15 @@ def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilat
 
 @unlocked()
 def _add_bias(start, stop, planes, bias):
-    """planes[p] += bias[p % C], for the planes (N*C, OH*OW) from start to stop; NumPy is slow at short rows."""
+    """planes[p] += bias[p % C], for the planes (N*C, OH*OW) from start to stop. NumPy is slow for short rows."""
     for p in range(start, stop):
-        plane, number = planes[p], bias[p % len(bias)]
+        plane, term = planes[p], bias[p % len(bias)]
         for k in range(plane.size):
-            plane[k] += number
+            plane[k] += term
 
 
 def few_channels(weight: tuple[int, ...], groups: int) -> bool:
-    """Whether the groups are so narrow that loops beat matrix products."""
+    """Whether the groups are so narrow that loops are faster than matrix products."""
     return groups > 1 and weight[1] <= DIRECT_UP_TO and weight[0] // groups <= DIRECT_UP_TO
 
 

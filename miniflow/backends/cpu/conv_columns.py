@@ -195,6 +195,6 @@ def _add_columns(start, stop, columns, x, lanes, outer_h, outer_w, inner_h, inne
                             target[k] += source[k]
                     else:
                         for j in range(width // lanes):
-                            part, seen = target[j * inner_w * lanes :], source[j * lanes :]
+                            part, terms = target[j * inner_w * lanes :], source[j * lanes :]
                             for k in range(lanes):
-                                part[k] += seen[k]
+                                part[k] += terms[k]

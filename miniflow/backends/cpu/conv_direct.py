@@ -25,8 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from miniflow.backends.cpu.loops import SUMS
-from miniflow.backends.cpu.threads import compiled, inlined, share, unlocked
+from miniflow.backends.cpu.threads import SUMS, compiled, inlined, share, unlocked
 from miniflow.backends.windows import Pair, Windows
 
 unsigned = np.uint64  # an index that cannot be negative: numba does not ask
@@ -81,13 +80,13 @@ def _layout(size: Pair, out: Pair, windows: Windows) -> tuple[tuple, tuple, np.n
 
 
 @inlined
-def _copy(plane, grid, place, into_grid):
+def _copy(plane, grid, layout, into_grid):
     """Copy a plane into its grid, whose border stays as it is, or back.
 
     Args:
-        place: height and width of the plane; the border above and on the left; strides; rows and pitch of a phase.
+        layout: height and width of the plane; the border above and on the left; strides; rows and pitch of a phase.
     """
-    height, width, top, left, sh, sw, rows, pitch = place
+    height, width, top, left, sh, sw, rows, pitch = layout
     for p in range(sh):
         for q in range(sw):
             row, column = (p - top) % sh, (q - left) % sw  # the first of the plane in this phase
@@ -103,62 +102,62 @@ def _copy(plane, grid, place, into_grid):
 
 
 @compiled
-def _add_taps(out, source, at, weight):
+def _add_taps(out, source, shifts, weight):
     """out[k] += sum over t of weight[t] * source[at[t] + k], three taps at a time"""
     for begin in range(0, out.size, BLOCK):
-        part, seen, t = out[begin : begin + BLOCK], source[begin:], 0
-        while t + 3 <= at.size:
-            s0, s1, s2 = seen[at[t] :], seen[at[t + 1] :], seen[at[t + 2] :]
+        part, window, t = out[begin : begin + BLOCK], source[begin:], 0
+        while t + 3 <= shifts.size:
+            s0, s1, s2 = window[shifts[t] :], window[shifts[t + 1] :], window[shifts[t + 2] :]
             w0, w1, w2 = weight[t], weight[t + 1], weight[t + 2]
             for k in range(part.size):
                 part[k] += w0 * s0[k] + w1 * s1[k] + w2 * s2[k]
             t += 3
-        for rest in range(t, at.size):
-            s0, w0 = seen[at[rest] :], weight[rest]
+        for last in range(t, shifts.size):
+            s0, w0 = window[shifts[last] :], weight[last]
             for k in range(part.size):
                 part[k] += w0 * s0[k]
 
 
 @unlocked()
-def _forward(start, stop, x, weight, y, place, wide_place, taps, sizes):
+def _forward(start, stop, x, weight, y, layout, wide_layout, taps, sizes):
     """Images and groups from start to stop."""
-    (_, outputs, inputs, count), (each, phase, size) = weight.shape, sizes
-    grids, wide = np.zeros(inputs * each, x.dtype), np.empty(size, x.dtype)
-    at = (np.arange(inputs).reshape(inputs, 1) * each + (taps[1] * phase + taps[2])).reshape(inputs * count)
+    (_, outputs, inputs, count), (grid_size, phase, size) = weight.shape, sizes
+    grids, wide = np.zeros(inputs * grid_size, x.dtype), np.empty(size, x.dtype)
+    shifts = (np.arange(inputs).reshape(inputs, 1) * grid_size + (taps[1] * phase + taps[2])).reshape(inputs * count)
     for item in range(start, stop):
         n, g = divmod(item, len(weight))
         for c in range(inputs):
-            _copy(x[n, g, c], grids[c * each :], place, True)
+            _copy(x[n, g, c], grids[c * grid_size :], layout, True)
         for o in range(outputs):
             wide[:] = 0
-            _add_taps(wide, grids, at, weight[g, o].reshape(inputs * count))
-            _copy(y[n, g, o], wide, wide_place, False)
+            _add_taps(wide, grids, shifts, weight[g, o].reshape(inputs * count))
+            _copy(y[n, g, o], wide, wide_layout, False)
 
 
 @unlocked()
-def _data_grad(start, stop, dx, weight, dy, place, wide_place, taps, sizes):
+def _data_grad(start, stop, dx, weight, dy, layout, wide_layout, taps, sizes):
     """Images and groups from start to stop."""
-    (_, outputs, inputs, _), (each, phase, _), front = weight.shape, sizes, taps[2].max()
-    grid, wides = np.empty(each, dx.dtype), np.zeros((outputs, front + phase), dx.dtype)
-    at, first = front - taps[2], np.searchsorted(taps[1], np.arange(each // phase + 1))
+    (_, outputs, inputs, _), (grid_size, phase, _), front = weight.shape, sizes, taps[2].max()
+    grid, wides = np.empty(grid_size, dx.dtype), np.zeros((outputs, front + phase), dx.dtype)
+    shifts, first = front - taps[2], np.searchsorted(taps[1], np.arange(grid_size // phase + 1))
     for item in range(start, stop):
         n, g = divmod(item, len(weight))
         for o in range(outputs):
-            _copy(dy[n, g, o], wides[o, front:], wide_place, True)
+            _copy(dy[n, g, o], wides[o, front:], wide_layout, True)
         for c in range(inputs):
             grid[:] = 0
-            for p in range(each // phase):
+            for p in range(grid_size // phase):
                 part, begin, end = grid[p * phase : (p + 1) * phase], first[p], first[p + 1]
                 for o in range(outputs):
-                    _add_taps(part, wides[o], at[begin:end], weight[g, o, c, begin:end])
-            _copy(dx[n, g, c], grid, place, False)
+                    _add_taps(part, wides[o], shifts[begin:end], weight[g, o, c, begin:end])
+            _copy(dx[n, g, c], grid, layout, False)
 
 
 @inlined
-def _products(wide, grid, at):
+def _products(wide, grid, shifts):
     """The sums over k of wide[k] * grid[at[t] + k] for up to three taps t."""
-    last = at.size - 1
-    s0, s1, s2, zero = grid[at[0] :], grid[at[min(1, last)] :], grid[at[last] :], wide.dtype.type(0)
+    last = shifts.size - 1
+    s0, s1, s2, zero = grid[shifts[0] :], grid[shifts[min(1, last)] :], grid[shifts[last] :], wide.dtype.type(0)
     t0, t1, t2 = zero, zero, zero
     for k in range(wide.size):
         y = wide[k]
@@ -167,31 +166,31 @@ def _products(wide, grid, at):
 
 
 @compiled
-def _product_by_rows(wide, seen, place):
+def _product_by_rows(wide, window, layout):
     """The same for one tap without the elements behind the rows."""
     total = wide.dtype.type(0)
     for k in range(wide.size):
-        if k % place[-1] < place[1]:
-            total += wide[k] * seen[k]
+        if k % layout[-1] < layout[1]:
+            total += wide[k] * window[k]
     return total
 
 
 @unlocked(SUMS)
-def _weight_grad(start, stop, x, dweight, dy, place, wide_place, taps, sizes):
+def _weight_grad(start, stop, x, dweight, dy, layout, wide_layout, taps, sizes):
     """Groups from start to stop."""
-    (_, outputs, inputs, count), (each, phase, size) = dweight.shape, sizes
-    grids, wide, at = np.zeros((inputs, each), x.dtype), np.zeros(size, x.dtype), taps[1] * phase + taps[2]
+    (_, outputs, inputs, count), (grid_size, phase, size) = dweight.shape, sizes
+    grids, wide, shifts = np.zeros((inputs, grid_size), x.dtype), np.zeros(size, x.dtype), taps[1] * phase + taps[2]
     for g in range(start, stop):
         for n in range(len(x)):
             for c in range(inputs):
-                _copy(x[n, g, c], grids[c], place, True)
+                _copy(x[n, g, c], grids[c], layout, True)
             for o in range(outputs):
-                _copy(dy[n, g, o], wide, wide_place, True)
+                _copy(dy[n, g, o], wide, wide_layout, True)
                 for c in range(inputs):
                     for first in range(0, count, 3):
-                        totals = _products(wide, grids[c], at[first : first + 3])
+                        totals = _products(wide, grids[c], shifts[first : first + 3])
                         for t in range(first, min(first + 3, count)):
                             total = totals[t - first]
                             if total != total:
-                                total = _product_by_rows(wide, grids[c, at[t] :], wide_place)
+                                total = _product_by_rows(wide, grids[c, shifts[t] :], wide_layout)
                             dweight[g, o, c, t] += total

@@ -145,8 +145,9 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
 
 def _images_together(tiles: Pair, pairs: int) -> int:
     """How many images share their matrix products; `pairs` is channels in times channels out."""
-    wanted = SERIAL_PRODUCT // pairs
-    return max(1, (min(wanted, TILES_TOGETHER) if wanted >= 32 else TILES_TOGETHER) // (tiles[0] * tiles[1]))
+    count = SERIAL_PRODUCT // pairs
+    count = min(count, TILES_TOGETHER) if count >= 32 else TILES_TOGETHER
+    return max(1, count // (tiles[0] * tiles[1]))
 
 
 def _points(tiles: int, channels: int) -> np.ndarray:
@@ -187,7 +188,7 @@ def _to_points(x, points, matrix, top, left, m, tiles):
     padded = np.zeros((rows * m + WINDOW - m, m, columns + 2, c), x.dtype)  # column w is (w % m, w // m)
     line = padded[0].size
     half, flat = np.empty((WINDOW, line), x.dtype), padded.reshape(padded.size)
-    lines, seen = k * line, k % m * (line // m) + k // m * c
+    lines, steps = k * line, k % m * (line // m) + k // m * c
     for b in range(len(x)):
         transpose(x[b].reshape(c, height * width), pixels)
         for h in range(height):
@@ -196,12 +197,12 @@ def _to_points(x, points, matrix, top, left, m, tiles):
                 for i in range((width - first + m - 1) // m):
                     _copy(pixels[h * width + first + i * m], target[(first + left) // m + i])
         for row in range(rows):
-            place = (b * rows + row) * run
+            start = (b * rows + row) * run
             for i in range(WINDOW):
                 _combine(matrix[i], flat[row * m * line :], lines, half[i])
             for i in range(WINDOW):
                 for j in range(WINDOW):
-                    _combine(matrix[j], half[i], seen, points[i * WINDOW + j, place : place + run])
+                    _combine(matrix[j], half[i], steps, points[i * WINDOW + j, start : start + run])
 
 
 @unlocked()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from math import prod
 
-import numba
 import numpy as np
-from numba import prange
 
-from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.shape import start_from
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.registry import kernel
 
 
@@ -33,7 +31,7 @@ def take(y: np.ndarray, x: np.ndarray, index: np.ndarray, dim: int) -> None:
 
 
 @kernel("cpu", half="native")
-def index(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...]) -> None:
+def index(y, x, index, *, dims):
     if len(dims) == 1:
         take(y, x, index[0], dims[0])
     else:
@@ -41,9 +39,7 @@ def index(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dims: tuple[int, .
 
 
 @kernel("cpu")
-def index_into_zeros(
-    dx: np.ndarray, y: np.ndarray, index: np.ndarray, *, dims: tuple[int, ...], shape: tuple[int, ...]
-) -> None:
+def index_into_zeros(dx, y, index, *, dims, shape):
     dx[...] = 0
     if not y.size:
         return
@@ -69,26 +65,18 @@ def flat_rows(index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]) 
 
 
 @kernel("cpu", in_place=(0,), half="native")
-def set_item(
-    y: np.ndarray,
-    x: np.ndarray,
-    value: np.ndarray,
-    index: np.ndarray | None,
-    *,
-    basic: tuple,
-    dims: tuple[int, ...],
-) -> None:
+def set_item(y, x, value, index, *, basic, dims):
     start_from(y, x)
     y[basic][... if index is None else key(index, dims)] = value
 
 
 @kernel("cpu", half="native")
-def gather(y: np.ndarray, x: np.ndarray, index: np.ndarray, *, dim: int) -> None:
+def gather(y, x, index, *, dim):
     y[...] = np.take_along_axis(_reached(x, index, dim), index, dim) if x.ndim else x
 
 
 @kernel("cpu", in_place=(0,), half="native")
-def scatter(y: np.ndarray, x: np.ndarray, index: np.ndarray, src: np.ndarray, *, dim: int) -> None:
+def scatter(y, x, index, src, *, dim):
     start_from(y, x)
     if x.ndim and index.ndim:
         np.put_along_axis(_reached(y, index, dim), index, src, dim)
@@ -97,9 +85,7 @@ def scatter(y: np.ndarray, x: np.ndarray, index: np.ndarray, src: np.ndarray, *,
 
 
 @kernel("cpu")
-def scatter_add(
-    y: np.ndarray, x: np.ndarray | None, index: np.ndarray, src: np.ndarray, *, dim: int, shape: tuple[int, ...]
-) -> None:
+def scatter_add(y, x, index, src, *, dim, shape):
     y[...] = 0 if x is None else x
     add_rows(y.reshape(-1, 1), flat_cells(index, dim, shape), src.reshape(-1, 1))
 
@@ -114,7 +100,7 @@ def flat_cells(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarra
 
 
 @kernel("cpu", returns=True)
-def nonzero(x: np.ndarray) -> np.ndarray:
+def nonzero(x):
     return np.argwhere(x)
 
 
@@ -139,27 +125,25 @@ def add_rows(out: np.ndarray, rows: np.ndarray, source: np.ndarray, ignored: int
         np.add.at(out.reshape(-1), rows, source.reshape(-1))
     else:
         source, rows = np.ascontiguousarray(source), np.ascontiguousarray(rows, np.int64)
-        _add_rows(source, rows, -1 if ignored is None else ignored, out, numba.get_num_threads())
+        share(_add_rows, len(out), source.size, source, rows, -1 if ignored is None else ignored, out)
 
 
-@loop()
-def _add_rows(source, rows, ignored, out, parts):
-    """Part p of the rows gathers its own terms, in the order of the source, however many threads there are."""
-    for p in prange(parts):
-        first, last = p * out.shape[0] // parts, (p + 1) * out.shape[0] // parts
-        for i in range(rows.size):
-            row = rows[i]
-            if first <= row < last and row != ignored:
-                for j in range(out.shape[1]):
-                    out[row, j] += source[i, j]
+@unlocked()
+def _add_rows(start, stop, source, rows, ignored, out):
+    """The rows from start to stop gather their terms in the order of the source, however many threads there are."""
+    for i in range(rows.size):
+        row = rows[i]
+        if start <= row < stop and row != ignored:
+            for j in range(out.shape[1]):
+                out[row, j] += source[i, j]
 
 
 @kernel("cpu", half="native")
-def embedding(y: np.ndarray, indices: np.ndarray, weight: np.ndarray, *, padding_idx: int) -> None:
+def embedding(y, indices, weight, *, padding_idx):
     take(y, weight, indices, 0)
 
 
 @kernel("cpu")
-def embedding_grad(dweight: np.ndarray, dy: np.ndarray, indices: np.ndarray, *, rows: int, padding_idx: int) -> None:
+def embedding_grad(dweight, dy, indices, *, rows, padding_idx):
     dweight[...] = 0
     add_rows(dweight, indices.reshape(-1), dy.reshape(indices.size, dy.shape[-1]), padding_idx)

@@ -10,8 +10,7 @@ from math import prod
 
 import numpy as np
 
-from miniflow.backends.cpu.loops import STRICT, SUMS
-from miniflow.backends.cpu.threads import share, unlocked
+from miniflow.backends.cpu.threads import STRICT, SUMS, share, unlocked
 from miniflow.backends.registry import kernel
 
 BLOCK = 4096  # terms that are added in the arrays' own precision before they go into a float64 total
@@ -161,7 +160,7 @@ def by_group(x: np.ndarray, weight: np.ndarray | None, dims: int) -> tuple[np.nd
 
 
 @kernel("cpu")
-def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
+def layer_norm(out, x, weight, bias, *, dims, eps):
     y, mean, rstd = out
     rows, shape = by_group(x, weight, dims)
     weight, bias = parameter(weight, 1, shape, x.dtype), parameter(bias, 0, shape, x.dtype)
@@ -170,13 +169,13 @@ def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
 
 
 @kernel("cpu")
-def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
+def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims):
     """The parameters' gradients are first added up for each part of the rows, then over the parts."""
     dx, dweight, dbias = out
     rows, shape = by_group(x, weight, dims)
     partial = np.empty((min(mean.size, PARTS), 2, *shape), x.dtype)
     statistics = [np.ascontiguousarray(v).reshape(-1) for v in (mean, rstd)]
-    given = np.ascontiguousarray(dy).reshape(rows.shape), rows, parameter(weight, 1, shape, x.dtype), *statistics
+    arguments = np.ascontiguousarray(dy).reshape(rows.shape), rows, parameter(weight, 1, shape, x.dtype), *statistics
     differentiate = differentiate_elements if shape[1] == rows.shape[1] else differentiate_planes
-    share(differentiate, len(partial), x.size // 2, *given, dx.reshape(rows.shape), partial)
+    share(differentiate, len(partial), x.size // 2, *arguments, dx.reshape(rows.shape), partial)
     dweight[...], dbias[...] = np.add.reduce(partial).reshape(2, *dweight.shape)

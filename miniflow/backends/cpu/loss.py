@@ -7,10 +7,9 @@ in float64, so that half-precision logits do not round it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
-from miniflow.backends.cpu.loops import loop
 from miniflow.backends.cpu.softmax import row_exp_sum, row_max
+from miniflow.backends.cpu.threads import share, unlocked
 from miniflow.backends.ranges import first_outside
 from miniflow.backends.registry import kernel
 from miniflow.errors import IndexRangeError
@@ -41,7 +40,7 @@ def class_weights(weight: np.ndarray | None) -> np.ndarray:
     return NO_WEIGHTS if weight is None else np.ascontiguousarray(weight, np.float64)
 
 
-@njit(cache=True, nogil=True)
+@unlocked()
 def sums(loss, factor):
     """The sums of two vectors."""
     summed = total = 0.0
@@ -51,10 +50,10 @@ def sums(loss, factor):
     return summed, total
 
 
-@loop()
-def cross_entropy_rows(x, target, weight, ignore_index, smoothing, loss, lse, factor):
+@unlocked()
+def cross_entropy_rows(start, stop, x, target, weight, ignore_index, smoothing, loss, lse, factor):
     """loss_i = (1 - s) w[t] (lse - x[t]) + s / C * sum_c w[c] (lse - x[c]), lse = log sum_c exp(x[c])."""
-    for i in prange(x.shape[0]):
+    for i in range(start, stop):
         row, t = x[i], target[i]
         largest = row_max(row)
         lse[i] = np.float64(largest) + np.log(np.float64(row_exp_sum(row, largest)))
@@ -70,11 +69,11 @@ def cross_entropy_rows(x, target, weight, ignore_index, smoothing, loss, lse, fa
                 loss[i] += smoothing / row.size * total
 
 
-@loop()
-def cross_entropy_grad_rows(x, target, weight, ignore_index, smoothing, total_weight, dloss, lse, dx):
+@unlocked()
+def cross_entropy_grad_rows(start, stop, x, target, weight, ignore_index, smoothing, total_weight, dloss, lse, dx):
     """dx_ij = dloss_i (p_ij sum_c q_ic - q_ij), where q_ic = w[c] ((1 - s) [c = t_i] + s / C) and p = softmax(x)."""
     share = smoothing / x.shape[1]
-    for i in prange(x.shape[0]):
+    for i in range(start, stop):
         row, out, t = x[i], dx[i], target[i]
         if t == ignore_index:
             out[:] = 0
@@ -82,9 +81,9 @@ def cross_entropy_grad_rows(x, target, weight, ignore_index, smoothing, total_we
             at_target = (1.0 - smoothing) * dloss[i] * (weight[t] if weight.size else 1.0)
             scale = x.dtype.type(at_target + share * dloss[i] * total_weight)
             shift = x.dtype.type(lse[i])
-            rest = x.dtype.type(lse[i] - shift)  # so that the rounding of lse does not multiply every p
+            remainder = x.dtype.type(lse[i] - shift)  # so that the rounding of lse does not multiply every p
             for j in range(row.size):
-                out[j] = scale * exp_nonpositive((row[j] - shift) - rest)
+                out[j] = scale * exp_nonpositive((row[j] - shift) - remainder)
             if smoothing > 0:
                 for j in range(row.size):
                     out[j] -= x.dtype.type(share * dloss[i] * (weight[j] if weight.size else 1.0))
@@ -110,40 +109,21 @@ def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str)
 
 
 @kernel("cpu")
-def cross_entropy(
-    out: tuple[np.ndarray, ...],
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> None:
+def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing):
     reduced, lse, total = out
     rows, classes = x.shape
     target = class_indices(target, ignore_index, classes)
     loss, factor = np.empty(rows), np.empty(rows)
     x = np.ascontiguousarray(x)
-    cross_entropy_rows(x, target, class_weights(weight), ignore_index, label_smoothing, loss, lse, factor)
+    arguments = x, target, class_weights(weight), ignore_index, label_smoothing
+    share(cross_entropy_rows, rows, x.size, *arguments, loss, lse, factor)
     reduce_rows(reduced, total, loss, factor, reduction)
 
 
 @kernel("cpu")
-def cross_entropy_grad(
-    dx: np.ndarray,
-    dy: np.ndarray,
-    x: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    lse: np.ndarray,
-    total: np.ndarray,
-    *,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> None:
+def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
     x, target, weight = np.ascontiguousarray(x), np.ascontiguousarray(target, np.int64), class_weights(weight)
     dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
-    cross_entropy_grad_rows(x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse, dx)
+    arguments = x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse
+    share(cross_entropy_grad_rows, len(x), x.size, *arguments, dx)

@@ -1,8 +1,8 @@
 """Matrix products through NumPy's BLAS.
 
-OpenBLAS shares products out among its own threads, all but the smallest. For those with a short inner dimension its
-threads wait for each other longer than they compute, and threads that call it at the same time wait for each other too:
-`by_columns` keeps a product in the calling thread, unless it is large.
+OpenBLAS distributes all but the smallest products over its own threads. If the inner dimension is short, these threads
+wait for each other longer than they compute, and so do threads that call OpenBLAS at the same time: `by_columns` keeps
+such a product in the calling thread, unless it is large.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from miniflow.backends.cpu.threads import SERIAL_PRODUCT, share, unlocked
 from miniflow.backends.registry import kernel
 
 STEP = 16  # columns: a cache line of float32
-SHORT, SHORT_PRODUCT = 32, 8_000_000  # inner dimension and multiplications, up to which products are not worth sharing
+SHORT, SHORT_PRODUCT = 32, 8_000_000  # inner dimension and multiplications up to which sharing a product does not pay
 FEW_ROWS, LARGE_WEIGHT = range(2, 97), 32_768
 LARGE_OUTER = 4096  # elements
 
@@ -25,7 +25,7 @@ LARGE_OUTER = 4096  # elements
 def matmul(out, x, y, *, transpose_x, transpose_y):
     x = x.swapaxes(-1, -2) if transpose_x else x
     y = y.swapaxes(-1, -2) if transpose_y else y
-    if x.shape[-1] == 1:  # an outer product moves memory, for which a BLAS takes ten times as long
+    if x.shape[-1] == 1:  # an outer product is bound by memory, and a BLAS takes ten times as long for it
         if x.ndim == 2 == y.ndim and out.size >= LARGE_OUTER and out.dtype.char in "fd":
             outer(*(np.ascontiguousarray(a.reshape(-1)) for a in (x, y)), out)
         else:
@@ -38,7 +38,7 @@ def matmul(out, x, y, *, transpose_x, transpose_y):
 
 @unlocked()
 def outer(x, y, out):
-    """out[i, j] = x[i] y[j]; NumPy's broadcast product takes three times as long."""
+    """out[i, j] = x[i] y[j], in a third of the time of NumPy's broadcast product."""
     for i in range(x.size):
         row, factor = out[i], x[i]
         for j in range(y.size):
@@ -66,7 +66,7 @@ def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     """x (M, K) times y (K, N)"""
     (m, k), n = x.shape, y.shape[1]
     if m in FEW_ROWS and y.size >= LARGE_WEIGHT and y.flags.f_contiguous:
-        # a BLAS first copies y, whose order it has to change: it does not for y^T, so (y^T x^T)^T takes half the time
+        # a BLAS would first copy y in another order, but not y^T: (y^T x^T)^T takes half the time
         np.copyto(out, np.matmul(y.T, x.T).T)
     elif k <= SHORT and SERIAL_PRODUCT < m * k * n <= SHORT_PRODUCT and x.dtype.char == "f":
         by_columns(x, y, out)
@@ -75,9 +75,9 @@ def _multiply(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 def by_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """x (..., M, K) times y (..., K, N), by columns so few that OpenBLAS leaves them to this thread.
+    """x (..., M, K) times y (..., K, N), in blocks of so few columns that OpenBLAS computes them in this thread.
 
-    Where even STEP columns are too many for that, the product goes to OpenBLAS whole: its threads meet once.
+    If STEP columns are already too many, the whole product goes to OpenBLAS: its threads synchronize once.
     """
     columns = n = y.shape[-1]
     if numba.get_num_threads() > 1 and x.shape[-2] * x.shape[-1] * STEP <= SERIAL_PRODUCT:
@@ -87,13 +87,13 @@ def by_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 def _batched(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """Many products. Small ones OpenBLAS leaves to the calling thread: threads share them out."""
+    """Batched products. OpenBLAS computes small ones in the calling thread, so our threads share the batch."""
     batch, size = out.shape[:-2], x.shape[-2] * x.shape[-1] * y.shape[-1]
     if size > SERIAL_PRODUCT or not x.shape[:-2] == y.shape[:-2] == batch:
         np.matmul(x, y, out=out)
         return
 
-    def multiply(start: int, stop: int) -> None:  # OpenBLAS is slow at small products with y transposed
+    def multiply(start: int, stop: int) -> None:  # OpenBLAS is slow for small products with y transposed
         np.matmul(x[start:stop], np.ascontiguousarray(y[start:stop]), out=out[start:stop])
 
     share(multiply, len(out), out.size * x.shape[-1] // 16)

@@ -1,4 +1,4 @@
-"""Optimizer updates: each reads and writes the memory of a parameter once, in a compiled call.
+"""Optimizer updates: one compiled call per parameter, which reads and writes its memory once.
 
 The rules are those of `formulas.update_rules`. Parameters, gradients and states come as lists of arrays of any layout
 and floating dtype; parameters and states are changed in place. Half precision is computed in float32.
@@ -15,7 +15,7 @@ from miniflow.backends.registry import kernel
 from miniflow.formulas.update_rules import RULES, Rule, loop_over, numbers_of
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-ABSENT = {real: np.empty(0, real) for real in (FLOAT32, FLOAT64)}  # stands in for a state that is left out
+ABSENT = {real: np.empty(0, real) for real in (FLOAT32, FLOAT64)}  # in place of a state that is left out
 
 
 def update_by(rule: Rule, loop: Callable[..., None], name: str) -> None:
@@ -40,13 +40,13 @@ def update_by(rule: Rule, loop: Callable[..., None], name: str) -> None:
 
 
 def bounded(norm: np.ndarray, max_norm: float) -> float:
-    """min(1, max_norm / (norm + 1e-6)); a nan stays."""
+    """min(1, max_norm / (norm + 1e-6)), or nan if the norm is."""
     shrink = max_norm / (float(norm) + 1e-6)
     return 1.0 if shrink >= 1 else shrink
 
 
 def update(loop: Callable[..., None], row: np.ndarray, arrays: Sequence[np.ndarray | None]) -> None:
-    """Run a loop over a parameter, its gradient and its states, and over copies of those that it cannot take."""
+    """Run a loop over a parameter, its gradient and its states; copies stand in for arrays it cannot take."""
     real, copies = row.dtype, []
 
     def copy_of(x: np.ndarray) -> np.ndarray:

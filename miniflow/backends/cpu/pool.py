@@ -1,8 +1,8 @@
-"""Pooling kernels: loops over planes (H, W), which threads share out.
+"""Pooling kernels: loops over planes (H, W), shared among threads.
 
-The average kernels know nothing of strides and borders: along each dim they get the bounds (OH, 2) of the part of each
-window that lies on the image, and a weight for it; the weight of a window is that of its rows times that of its
-columns. So they serve adaptive pooling too.
+The average kernels do not depend on strides and borders: along each dim they get the bounds (OH, 2) of the part of each
+window that lies on the image, and a weight; the weight of a window is that of its rows times that of its columns. So
+they serve adaptive pooling too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
 
 
 def lowest(dtype: np.dtype) -> float | int:
-    """What no element is smaller than."""
+    """The smallest value of a dtype."""
     return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
 
 
@@ -40,36 +40,36 @@ def as_planes(x: np.ndarray) -> np.ndarray:
 
 @unlocked()
 def _max_2x2(start, stop, x, y, index):
-    """Planes from start to stop, for windows of 2x2 side by side: the most common case, without a test for borders."""
+    """Planes from start to stop, for adjacent windows of 2x2: the most common case, which needs no test for borders."""
     width = x.shape[2]
     for plane in range(start, stop):
         for i in range(y.shape[1]):
-            upper, lower, best, where = x[plane, 2 * i], x[plane, 2 * i + 1], y[plane, i], index[plane, i]
+            upper, lower, best, indices = x[plane, 2 * i], x[plane, 2 * i + 1], y[plane, i], index[plane, i]
             for j in range(len(best)):
-                value, position = upper[2 * j], np.int32(2 * (i * width + j))
-                found = position
-                for other, its_position in (
-                    (upper[2 * j + 1], position + 1),
-                    (lower[2 * j], position + width),
-                    (lower[2 * j + 1], position + width + 1),
+                value, first = upper[2 * j], np.int32(2 * (i * width + j))
+                index_of_best = first
+                for other, its_index in (
+                    (upper[2 * j + 1], first + 1),
+                    (lower[2 * j], first + width),
+                    (lower[2 * j + 1], first + width + 1),
                 ):
                     take = (other > value) | (other != other)
                     value = other if take else value
-                    found = its_position if take else found
-                best[j], where[j] = value, found
+                    index_of_best = its_index if take else index_of_best
+                best[j], indices[j] = value, index_of_best
 
 
 @unlocked()
 def _max(start, stop, x, y, index, kernel, stride, padding, dilation, lowest):
-    """Planes from start to stop. Taps are taken one after the other, each along a whole row of windows."""
+    """Planes from start to stop, one tap after the other, each for a whole row of windows."""
     _, height, width = x.shape
     oh, ow = y.shape[1:]
     (sh, sw), (dh, dw) = stride, dilation
-    best, where = np.empty(ow, x.dtype), np.empty(ow, np.int32)
+    best, indices = np.empty(ow, x.dtype), np.empty(ow, np.int32)
     for plane in range(start, stop):
         for i in range(oh):
             for j in range(ow):
-                best[j], where[j] = lowest, -1
+                best[j], indices[j] = lowest, -1
             for a in range(kernel[0]):
                 h = i * sh - padding[0] + a * dh
                 if h < 0 or h >= height:
@@ -81,23 +81,23 @@ def _max(start, stop, x, y, index, kernel, stride, padding, dilation, lowest):
                     w = first * sw + offset
                     row, position = x[plane, h, w:], np.int32(h * width + w)
                     if sw == 1:
-                        _take_larger(row, 1, position, best[first:last], where[first:last])
+                        _take_larger(row, 1, position, best[first:last], indices[first:last])
                     elif sw == 2:
-                        _take_larger(row, 2, position, best[first:last], where[first:last])
+                        _take_larger(row, 2, position, best[first:last], indices[first:last])
                     else:
-                        _take_larger(row, sw, position, best[first:last], where[first:last])
+                        _take_larger(row, sw, position, best[first:last], indices[first:last])
             for j in range(ow):
-                y[plane, i, j], index[plane, i, j] = best[j], where[j]
+                y[plane, i, j], index[plane, i, j] = best[j], indices[j]
 
 
 @compiled
-def _take_larger(row, step, position, best, where):
-    """Replace what is best by every `step`-th element of a row where that is larger, a NaN, or the first one seen."""
+def _take_larger(row, step, position, best, indices):
+    """Replace `best` by every `step`-th element of a row where that is larger, NaN, or the first one."""
     for j in range(len(best)):
         value = row[j * step]
-        take = (value > best[j]) | (value != value) | (where[j] < 0)
+        take = (value > best[j]) | (value != value) | (indices[j] < 0)
         best[j] = value if take else best[j]
-        where[j] = position + np.int32(j * step) if take else where[j]
+        indices[j] = position + np.int32(j * step) if take else indices[j]
 
 
 @registry.kernel("cpu")
@@ -113,9 +113,9 @@ def _scatter(start, stop, dx, dy, index):
     for plane in range(start, stop):
         dx[plane] = 0
         for k in range(dy.shape[1]):
-            where = index[plane, k]
-            if where >= 0:
-                dx[plane, where] += dy[plane, k]
+            winner = index[plane, k]
+            if winner >= 0:
+                dx[plane, winner] += dy[plane, k]
 
 
 Bounds = tuple[np.ndarray, np.ndarray]  # (OH, 2) first and past-last index of each window; (OH,) its weight
@@ -129,8 +129,8 @@ def _bounds(
     start = np.arange(window_count(n, kernel, stride, padding, 1, ceil_mode)) * stride - padding[0]
     stop = np.minimum(start + kernel, n + padding[1])
     bounds = np.stack([np.maximum(start, 0), np.minimum(stop, n)], 1)
-    number = stop - start if include_pad else bounds[:, 1] - bounds[:, 0]
-    return bounds, (1 / number if divided else np.ones(len(start))).astype(dtype)
+    count = stop - start if include_pad else bounds[:, 1] - bounds[:, 0]
+    return bounds, (1 / count if divided else np.ones(len(start))).astype(dtype)
 
 
 @functools.lru_cache(maxsize=256)
@@ -168,7 +168,7 @@ def average_grad(dx: np.ndarray, dy: np.ndarray, rows: Bounds, columns: Bounds) 
 
 
 def average_pools(device: str, average: Callable, average_grad: Callable) -> None:
-    """Make the four kernels of average pools from the two of a device that take bounds and weights."""
+    """Register the four kernels of average pools, given the two of a device that take bounds and weights."""
 
     @registry.kernel(device)
     def avg_pool2d(y, x, **attrs):

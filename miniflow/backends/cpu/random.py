@@ -1,13 +1,13 @@
-"""Random kernels: loops over blocks of `formulas.philox`, in one thread or in all, with the same numbers either way.
+"""Random kernels: loops over blocks of `formulas.philox`; the numbers do not depend on the threads.
 
-Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Loops run over whole blocks, from number
-`first` on, and have no ragged end. Their indices are unsigned: numba would test signed ones for being negative. No
-fastmath: an element has the same bits wherever it is computed.
+Block i fills elements 4i .. 4i + 3 (two elements for float64 and integers). Loops run over whole blocks, starting with
+number `first`. Their indices are unsigned: numba would test whether signed ones are negative. There is no fastmath, so
+that an element has the same bits wherever it is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,164 +18,125 @@ from miniflow.errors import ArgumentError
 from miniflow.formulas.philox import below, normal32, normal64, random_block, uniform32, uniform64
 
 EXACT: set[str] = set()
-ONE, TWO, THREE, FOUR = (np.uint64(n) for n in (1, 2, 3, 4))
+TWO, FOUR = np.uint64(2), np.uint64(4)
 FRACTION_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}  # so that the largest fraction does not round up to 1
 
 
 @unlocked(EXACT)
 def fill_uniform32(out, first, seed, offset, low, span, top, shift, scale):
     for i in range(out.size // 4):
-        block = np.uint64(i)
-        k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        out[k] = min(low + span * uniform32(w0, shift, scale), top)
-        out[k + ONE] = min(low + span * uniform32(w1, shift, scale), top)
-        out[k + TWO] = min(low + span * uniform32(w2, shift, scale), top)
-        out[k + THREE] = min(low + span * uniform32(w3, shift, scale), top)
+        words = random_block(seed, offset, first + np.uint64(i))
+        for k in range(4):
+            out[FOUR * np.uint64(i) + np.uint64(k)] = min(low + span * uniform32(words[k], shift, scale), top)
 
 
 @unlocked(EXACT)
 def fill_uniform64(out, first, seed, offset, low, span, top):
     for i in range(out.size // 2):
-        block = np.uint64(i)
-        k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        out[k] = min(low + span * uniform64(w0, w1), top)
-        out[k + ONE] = min(low + span * uniform64(w2, w3), top)
+        words = random_block(seed, offset, first + np.uint64(i))
+        for k in range(2):
+            u = uniform64(words[2 * k], words[2 * k + 1])
+            out[TWO * np.uint64(i) + np.uint64(k)] = min(low + span * u, top)
 
 
 @unlocked(EXACT)
 def fill_normal32(out, first, seed, offset, mean, std):
     for i in range(out.size // 4):
-        block = np.uint64(i)
-        k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        z0, z1 = normal32(w0, w1)
-        z2, z3 = normal32(w2, w3)
-        out[k] = mean + std * z0
-        out[k + ONE] = mean + std * z1
-        out[k + TWO] = mean + std * z2
-        out[k + THREE] = mean + std * z3
+        w0, w1, w2, w3 = random_block(seed, offset, first + np.uint64(i))
+        for k, z in enumerate((*normal32(w0, w1), *normal32(w2, w3))):
+            out[FOUR * np.uint64(i) + np.uint64(k)] = mean + std * z
 
 
 @unlocked(EXACT)
 def fill_normal64(out, first, seed, offset, mean, std):
     for i in range(out.size // 2):
-        block = np.uint64(i)
-        k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        z0, z1 = normal64(w0, w1, w2, w3)
-        out[k] = mean + std * z0
-        out[k + ONE] = mean + std * z1
+        w0, w1, w2, w3 = random_block(seed, offset, first + np.uint64(i))
+        for k, z in enumerate(normal64(w0, w1, w2, w3)):
+            out[TWO * np.uint64(i) + np.uint64(k)] = mean + std * z
 
 
 @unlocked(EXACT)
 def fill_integers(out, first, seed, offset, low, bound):
     for i in range(out.size // 2):
-        block = np.uint64(i)
-        k = TWO * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        out[k] = low + np.int64(below(w0, w1, bound))
-        out[k + ONE] = low + np.int64(below(w2, w3, bound))
+        words = random_block(seed, offset, first + np.uint64(i))
+        for k in range(2):
+            number = below(words[2 * k], words[2 * k + 1], bound)
+            out[TWO * np.uint64(i) + np.uint64(k)] = low + np.int64(number)
 
 
 @unlocked(EXACT)
-def drop(y, keep, x, first, seed, offset, threshold, scale):
-    zero = y.dtype.type(0)
-    for i in range(x.size // 4):
-        block = np.uint64(i)
-        k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        k0, k1, k2, k3 = w0 >= threshold, w1 >= threshold, w2 >= threshold, w3 >= threshold
-        keep[k], keep[k + ONE], keep[k + TWO], keep[k + THREE] = k0, k1, k2, k3
-        y[k] = x[k] * scale if k0 else zero
-        y[k + ONE] = x[k + ONE] * scale if k1 else zero
-        y[k + TWO] = x[k + TWO] * scale if k2 else zero
-        y[k + THREE] = x[k + THREE] * scale if k3 else zero
+def fill_mask(out, first, seed, offset, threshold):
+    for i in range(out.size // 4):
+        words = random_block(seed, offset, first + np.uint64(i))
+        for k in range(4):
+            out[FOUR * np.uint64(i) + np.uint64(k)] = words[k] >= threshold
 
 
-@unlocked(EXACT)
-def draw_mask(keep, first, seed, offset, threshold):
-    for i in range(keep.size // 4):
-        block = np.uint64(i)
-        k = FOUR * block
-        w0, w1, w2, w3 = random_block(seed, offset, first + block)
-        k0, k1, k2, k3 = w0 >= threshold, w1 >= threshold, w2 >= threshold, w3 >= threshold
-        keep[k], keep[k + ONE], keep[k + TWO], keep[k + THREE] = k0, k1, k2, k3
-
-
-def name_of_draw(seed: int, offset: int) -> tuple[np.uint64, np.uint64]:
+def draw_key(seed: int, offset: int) -> tuple[np.uint64, np.uint64]:
     """Seed and offset as the loops take them."""
     return np.uint64(seed), np.uint64(offset)
 
 
-def by_blocks(
-    loop: Callable, per_block: int, outs: Sequence[np.ndarray], ins: Sequence[np.ndarray], *rest: Any
-) -> None:
-    """Run a loop over the whole blocks of flat arrays, and over the last elements in a block of their own."""
-    arrays = (*outs, *ins)
-    count, left = divmod(arrays[0].size, per_block)
-    whole = count * per_block
+def fill_blocks(loop: Callable, per_block: int, out: np.ndarray, *numbers: Any) -> None:
+    """Run a loop over the whole blocks of a flat array, and over the last elements in a block of their own."""
+    count, remaining = divmod(out.size, per_block)
 
     def work(start: int, stop: int) -> None:
-        loop(*[a[start * per_block : stop * per_block] for a in arrays], np.uint64(start), *rest)
+        loop(out[start * per_block : stop * per_block], np.uint64(start), *numbers)
 
-    share(work, count, whole)
-    if left:
-        last = [np.zeros(per_block, a.dtype) for a in arrays]
-        for block, a in zip(last, arrays, strict=True):
-            block[:left] = a[whole:]
-        loop(*last, np.uint64(count), *rest)
-        for block, a in zip(last, outs, strict=False):
-            a[whole:] = block[:left]
+    share(work, count, count * per_block)
+    if remaining:
+        block = np.empty(per_block, out.dtype)
+        loop(block, np.uint64(count), *numbers)
+        out[count * per_block :] = block[:remaining]
 
 
-def draw(y: np.ndarray, loop: Callable, dtype: type, *rest: Any) -> None:
+def draw(y: np.ndarray, loop: Callable, dtype: type, *numbers: Any) -> None:
     """Fill `y` with the numbers that a loop makes in `dtype`."""
-    is_wide = y.dtype.type is dtype  # in a tenth of the time of ==
-    flat = y.reshape(-1) if is_wide else np.empty(y.size, dtype)
-    by_blocks(loop, 4 if dtype is np.float32 else 2, [flat], [], *rest)
-    if not is_wide:
+    is_drawn_directly = y.dtype.type is dtype  # ten times as fast as ==
+    flat = y.reshape(-1) if is_drawn_directly else np.empty(y.size, dtype)
+    fill_blocks(loop, 4 if dtype is np.float32 else 2, flat, *numbers)
+    if not is_drawn_directly:
         y[...] = flat.reshape(y.shape)
 
 
-def uniform_numbers(kind: np.dtype, low: float, high: float, seed: int, offset: int) -> tuple[type, tuple]:
-    """The dtype in which numbers for `kind` are drawn, and what the loops take for them."""
-    wide = np.float64 if kind.type is np.float64 else np.float32
-    top = np.nextafter(kind.type(high), kind.type(low))  # low + span * u may round up to high, which is excluded
-    numbers = (*name_of_draw(seed, offset), wide(low), wide(high - low), wide(top))
-    if wide is np.float32:
-        bits = FRACTION_BITS[kind.name]
+def uniform_numbers(dtype: np.dtype, low: float, high: float, seed: int, offset: int) -> tuple[type, tuple]:
+    """The dtype in which numbers for `dtype` are drawn, and the arguments of the loop."""
+    real = np.float64 if dtype.type is np.float64 else np.float32
+    top = np.nextafter(dtype.type(high), dtype.type(low))  # low + span * u may round up to high, which is excluded
+    numbers = (*draw_key(seed, offset), real(low), real(high - low), real(top))
+    if real is np.float32:
+        bits = FRACTION_BITS[dtype.name]
         numbers += np.uint64(32 - bits), np.float32(2.0**-bits)
-    return wide, numbers
+    return real, numbers
 
 
 @kernel("cpu", half="native")
-def uniform(y: np.ndarray, like: np.ndarray, *, low: float, high: float, seed: int, offset: int) -> None:
-    wide, numbers = uniform_numbers(y.dtype, low, high, seed, offset)
-    draw(y, fill_uniform64 if wide is np.float64 else fill_uniform32, wide, *numbers)
+def uniform(y, like, *, low, high, seed, offset):
+    real, numbers = uniform_numbers(y.dtype, low, high, seed, offset)
+    draw(y, fill_uniform64 if real is np.float64 else fill_uniform32, real, *numbers)
 
 
 @kernel("cpu", half="native")
-def normal(y: np.ndarray, like: np.ndarray, *, mean: float, std: float, seed: int, offset: int) -> None:
-    wide = np.float64 if y.dtype.type is np.float64 else np.float32
-    loop = fill_normal64 if wide is np.float64 else fill_normal32
-    draw(y, loop, wide, *name_of_draw(seed, offset), wide(mean), wide(std))
+def normal(y, like, *, mean, std, seed, offset):
+    real = np.float64 if y.dtype.type is np.float64 else np.float32
+    loop = fill_normal64 if real is np.float64 else fill_normal32
+    draw(y, loop, real, *draw_key(seed, offset), real(mean), real(std))
 
 
 @kernel("cpu", half="native")
-def integers(y: np.ndarray, like: np.ndarray | None, *, low: int, high: int, seed: int, offset: int) -> None:
-    draw(y, fill_integers, np.int64, *name_of_draw(seed, offset), np.int64(low), np.uint64(high - low))
+def integers(y, like, *, low, high, seed, offset):
+    draw(y, fill_integers, np.int64, *draw_key(seed, offset), np.int64(low), np.uint64(high - low))
 
 
 @kernel("cpu")
-def bernoulli(y: np.ndarray, p: np.ndarray, *, seed: int, offset: int) -> None:
+def bernoulli(y, p, *, seed, offset):
     uniform(y, p, low=0.0, high=1.0, seed=seed, offset=offset)
     np.less(y, p, out=y)
 
 
 @kernel("cpu", half="native")
-def permutation(y: np.ndarray, like: np.ndarray, *, seed: int, offset: int) -> None:
+def permutation(y, like, *, seed, offset):
     """Sort random keys that carry their index in the low bits: no two are equal, so every sort gives the same order."""
     keys, index_bits = np.empty(y.size, np.int64), np.uint64(max(y.size - 1, 0).bit_length())
     integers(keys, None, low=0, high=2**64 - 1, seed=seed, offset=offset)
@@ -184,9 +145,7 @@ def permutation(y: np.ndarray, like: np.ndarray, *, seed: int, offset: int) -> N
 
 
 @kernel("cpu")
-def multinomial(
-    y: np.ndarray, weights: np.ndarray, *, num_samples: int, replacement: bool, seed: int, offset: int
-) -> None:
+def multinomial(y, weights, *, num_samples, replacement, seed, offset):
     rows = np.atleast_2d(weights).astype(np.float64)
     if not (np.isfinite(rows).all() and (rows >= 0).all()):
         raise ArgumentError("multinomial: got weights that are negative, infinite or nan; expected finite weights >= 0")
@@ -204,9 +163,9 @@ def inverse_cdf(weights: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The first category whose cumulated weight exceeds u times the total."""
     samples = np.empty(u.shape, np.int64)
     for row, cumulated in enumerate(np.cumsum(weights, axis=1)):
-        found = np.searchsorted(cumulated, u[row] * cumulated[-1], side="right")
+        categories = np.searchsorted(cumulated, u[row] * cumulated[-1], side="right")
         last = np.searchsorted(cumulated, cumulated[-1])  # where u times the total rounded up to the total
-        samples[row] = np.minimum(found, last)
+        samples[row] = np.minimum(categories, last)
     return samples
 
 
@@ -220,19 +179,26 @@ def exponential_race(weights: np.ndarray, u: np.ndarray, num_samples: int) -> np
     return np.argsort(arrivals, axis=1, kind="stable")[:, :num_samples]
 
 
+@unlocked()
+def scale_kept(start, stop, y, keep, x, scale):
+    zero = y.dtype.type(0)
+    for i in range(start, stop):
+        y[i] = x[i] * scale if keep[i] else zero
+
+
 @kernel("cpu")
-def dropout(out: tuple[np.ndarray, np.ndarray], x: np.ndarray, *, p: float, seed: int, offset: int) -> None:
-    """One pass over x: draw, compare, scale. Reads x, writes y and one byte of mask an element."""
+def dropout(out, x, *, p, seed, offset):
+    y, keep = [array.reshape(-1) for array in out]
+    fill_blocks(fill_mask, 4, keep, *draw_key(seed, offset), threshold(p))
     scale = x.dtype.type(0 if p == 1 else 1 / (1 - p))
-    flat = [array.reshape(-1) for array in out]
-    by_blocks(drop, 4, flat, [np.ascontiguousarray(x).reshape(-1)], *name_of_draw(seed, offset), threshold(p), scale)
+    share(scale_kept, x.size, x.size, y, keep, np.ascontiguousarray(x).reshape(-1), scale)
 
 
 @kernel("cpu")
-def dropout_mask(keep: np.ndarray, *, shape: tuple[int, ...], p: float, seed: int, offset: int, device: Any) -> None:
-    by_blocks(draw_mask, 4, [keep.reshape(-1)], [], *name_of_draw(seed, offset), threshold(p))
+def dropout_mask(keep, *, shape, p, seed, offset, device):
+    fill_blocks(fill_mask, 4, keep.reshape(-1), *draw_key(seed, offset), threshold(p))
 
 
 def threshold(p: float) -> np.uint64:
-    """Words of 32 random bits below it come with probability p."""
+    """A word of 32 random bits is below this number with probability p."""
     return np.uint64(round(p * 2**32))

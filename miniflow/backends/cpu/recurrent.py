@@ -1,6 +1,6 @@
-"""Recurrent layers over time steps: products with the state, one a gate, and one call for all that is pointwise.
+"""Recurrent layers over time steps: for each step one matrix product per gate, and one call for the pointwise part.
 
-Small products take a BLAS half the time that they take as one large product.
+For a BLAS these small products take half the time of one large product.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from miniflow.backends.registry import kernel
 from miniflow.backends.time_steps import by_gate, states_before, time_steps
 from miniflow.formulas.recurrent_cells import cells, loops_over
 
-SEVERAL = 32  # rows from which it pays to transpose the weight, which halves the time of a product
+SEVERAL = 32  # rows from which transposing the weight pays: it halves the time of a product
 CELLS = {name: [unlocked()(loop) for loop in loops_over(*pair)] for name, pair in cells(tanh, exp).items()}
 
 

@@ -1,9 +1,9 @@
 """Reduction kernels.
 
-Sums of floats: NumPy adds pairwise along contiguous rows, but down columns one row after the other, where rounding
-errors grow with the number of rows; and it leaves vector units idle. Here `total` splits the reduced dims into runs of
+Sums of floats: NumPy adds pairwise along contiguous rows, but along columns one row after the other, so that rounding
+errors grow with the number of rows, and without vector instructions. Here `total` splits the reduced dims into runs of
 neighbours, each of which is a sum over the middle of (A, R, B) or over the end of (A, R). Compiled loops add blocks of
-terms in the array's own dtype, side by side, and the sums of blocks in float64.
+terms in the dtype of the array, and the sums of blocks in float64.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def add_up(y: np.ndarray, x: np.ndarray, steps: tuple[tuple[int, int, int], ...]
 
 
 def kept_shape(shape: tuple[int, ...], dim: Dims) -> list[int]:
-    """The shape that a reduction leaves, with its dims as size 1."""
+    """The shape of the result of a reduction with keepdim."""
     dims = reduced_dims(len(shape), dim)
     return [1 if d in dims else n for d, n in enumerate(shape)]
 
 
 def count(x: np.ndarray, y: np.ndarray) -> float:
-    """How many elements of `x` go into each of `y`; NaN for none."""
+    """The number of elements of `x` per element of `y`; NaN for none."""
     return x.size / (y.size or 1) or np.nan
 
 
@@ -105,12 +105,12 @@ def _add_rows_to(out, rows):
 
 
 @kernel("cpu")
-def sum_(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+def sum_(y, x, *, dim, keepdim):
     total(y, x, dim)
 
 
 @kernel("cpu")
-def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> None:
+def sum_to_shape(y, x, *, shape):
     dims = dims_to_shape(x, shape)
     if dims:
         total(y.reshape([n for d, n in enumerate(x.shape) if d not in dims]), x, dims)
@@ -119,12 +119,12 @@ def sum_to_shape(y: np.ndarray, x: np.ndarray, *, shape: tuple[int, ...]) -> Non
 
 
 @kernel("cpu")
-def mean(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+def mean(y, x, *, dim, keepdim):
     total(y, x, dim, count(x, y))
 
 
 @kernel("cpu")
-def prod_of_others(y: np.ndarray, x: np.ndarray) -> None:
+def prod_of_others(y, x):
     y[..., :1] = 1
     np.multiply.accumulate(x[..., :-1], -1, out=y[..., 1:])
     behind = np.ones_like(x)
@@ -133,7 +133,7 @@ def prod_of_others(y: np.ndarray, x: np.ndarray) -> None:
 
 
 def by_numpy(name: str, *reduces: Callable) -> None:
-    """Make the kernel `name` of NumPy's `reduce(x, axis, out=..., keepdims=...)`, one for each output."""
+    """Register a kernel that calls `reduce(x, axis, out=..., keepdims=...)` of NumPy for each output."""
     (first, *others) = reduces
 
     def run(out: Any, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
@@ -159,7 +159,7 @@ for name, *reduces in [
 
 
 @kernel("cpu")
-def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+def var(y, x, *, dim, correction, keepdim):
     averages = np.empty(kept_shape(x.shape, dim), x.dtype)
     total(averages, x, dim, count(x, averages))
     deviation = x - averages
@@ -169,13 +169,13 @@ def var(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: 
 
 
 @kernel("cpu")
-def std(y: np.ndarray, x: np.ndarray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+def std(y, x, *, dim, correction, keepdim):
     var(y, x, dim=dim, correction=correction, keepdim=keepdim)
     np.sqrt(y, y)
 
 
 @kernel("cpu")
-def logsumexp(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None:
+def logsumexp(y, x, *, dim, keepdim):
     largest = np.maximum.reduce(x, axes(x, dim), None, None, True, initial=-np.inf)
     largest = np.where(np.isfinite(largest), largest, 0).astype(x.dtype)
     with np.errstate(divide="ignore", over="ignore"):
@@ -185,7 +185,7 @@ def logsumexp(y: np.ndarray, x: np.ndarray, *, dim: Dims, keepdim: bool) -> None
 
 
 @kernel("cpu")
-def norm(y: np.ndarray, x: np.ndarray, *, p: float, dim: Dims, keepdim: bool) -> None:
+def norm(y, x, *, p, dim, keepdim):
     if p != 2:
         with np.errstate(divide="ignore", invalid="ignore"):
             total(y, np.abs(x) ** p, dim)

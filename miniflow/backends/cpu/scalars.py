@@ -1,7 +1,7 @@
-"""What generated loops for the CPU call: functions of one element.
+"""The functions that generated loops on the CPU call.
 
-They are those of `formulas.scalar` for which numba has none, or only a call of the C library for each element. Half
-precision is computed in float32, and lies in arrays as uint16.
+These are functions of `formulas.scalar` that numba lacks, or for which it calls the C library for each element. Half
+precision is computed in float32, and stored as uint16.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def where(condition, x, y):
 
 @exactly
 def log1p(x):
-    """log(1 + x) by W. Kahan's correction: what 1 + x rounds away is made good by the quotient."""
+    """log(1 + x) by W. Kahan's correction: the quotient makes up for what 1 + x rounds away."""
     one = type(x)(1)
     w = one + x
     d = w - one

@@ -1,4 +1,4 @@
-"""Scans, by NumPy's `accumulate`; float32 is accumulated in float64, since the rounding of a running sum adds up."""
+"""Scans, by NumPy's `accumulate`; float32 is accumulated in float64, since rounding errors add up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from miniflow.backends.registry import kernel
 
 
 def by_numpy(name: str, ufunc: np.ufunc) -> None:
-    """Make the kernel `name` of a ufunc that combines two elements."""
+    """Register the kernel of a scan with a ufunc."""
 
     def run(y: np.ndarray, x: np.ndarray, *, dim: int, reverse: bool) -> None:
         if reverse:

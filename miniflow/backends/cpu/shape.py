@@ -1,6 +1,6 @@
 """Shape kernels: the views return NumPy views of their input; the others move each element once.
 
-The views serve every device: a `DeviceArray` takes them of its layout. So do the copies that only use `x[key]`.
+The views serve every device: a `DeviceArray` applies them to its layout. So do the copies that only use `x[key]`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from miniflow.backends.registry import kernel
 
 
 @kernel("cpu", returns=True)
-def view(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+def view(x, *, shape):
     for size in shape:
         if size < -1:  # NumPy takes any negative size as unknown
             raise ValueError("negative size")
@@ -20,27 +20,27 @@ def view(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @kernel("cpu", returns=True)
-def amp_black_identity(x: np.ndarray) -> np.ndarray:
+def amp_black_identity(x):
     return x.view()
 
 
 @kernel("cpu", returns=True)
-def transpose(x: np.ndarray, *, dim0: int, dim1: int) -> np.ndarray:
+def transpose(x, *, dim0, dim1):
     return x.swapaxes(dim0, dim1) if x.ndim else x.view()
 
 
 @kernel("cpu", returns=True)
-def permute(x: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
+def permute(x, *, dims):
     return x.transpose(dims)
 
 
 @kernel("cpu", returns=True)
-def expand(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+def expand(x, *, shape):
     if x.shape == shape:
         return x.view()
     if (
         x.size == 1 and len(shape) >= x.ndim and not x.dtype.hasobject
-    ):  # as the gradient of a loss; broadcast_to takes ten times as long
+    ):  # such as the gradient of a loss; broadcast_to takes ten times as long
         y = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
     else:
         y = np.broadcast_to(x, shape, subok=True)
@@ -49,20 +49,20 @@ def expand(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @kernel("cpu", returns=True)
-def slice_(x: np.ndarray, *, index: tuple) -> np.ndarray:
+def slice_(x, *, index):
     return x[index]  # `index` holds an Ellipsis, so that even a single element comes back as a view
 
 
 @kernel("cpu", returns=True)
-def diagonal(x: np.ndarray, *, offset: int, dim1: int, dim2: int) -> np.ndarray:
-    y = np.diagonal(x, offset, dim1, dim2)  # NumPy hands it out read-only
+def diagonal(x, *, offset, dim1, dim2):
+    y = np.diagonal(x, offset, dim1, dim2)  # read-only in NumPy
     y.flags.writeable = x.flags.writeable
     return y
 
 
 @kernel("cpu", returns=True)
-def unfold(x: np.ndarray, *, dim: int, size: int, step: int) -> np.ndarray:
-    if step < 1:  # NumPy would go backward
+def unfold(x, *, dim, size, step):
+    if step < 1:  # NumPy would step backward
         raise ValueError("negative step")
     disjoint = step >= size
     writeable = disjoint and x.flags.writeable
@@ -74,33 +74,31 @@ VIEWS = (view, amp_black_identity, transpose, permute, expand, slice_, diagonal,
 
 
 def start_from(y: np.ndarray, x: np.ndarray) -> None:
-    """Let `y` hold `x`, broadcast, if it is not the same memory."""
+    """Copy `x`, broadcast, to `y`, unless they share memory."""
     if y is not x and not np.may_share_memory(y, x):
         np.copyto(y, x)
 
 
 @kernel("cpu", in_place=(0,), half="native")
-def view_scatter(y: np.ndarray, x: np.ndarray, values: np.ndarray, *, steps: tuple) -> None:
+def view_scatter(y, x, values, *, steps):
     start_from(y, x)
     memory.write_through(y, values, steps)
 
 
 @kernel("cpu", half="native")
-def slice_into_zeros(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], index: tuple) -> None:
+def slice_into_zeros(dx, y, *, shape, index):
     dx[...] = 0
     dx[index] = y
 
 
 @kernel("cpu", half="native")
-def diagonal_into_zeros(
-    dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
-) -> None:
+def diagonal_into_zeros(dx, y, *, shape, offset, dim1, dim2):
     dx[...] = 0
     diagonal(dx, offset=offset, dim1=dim1, dim2=dim2)[...] = y
 
 
 @kernel("cpu")
-def fold_add(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], dim: int, size: int, step: int) -> None:
+def fold_add(dx, y, *, shape, dim, size, step):
     dx[...] = 0
     count = y.shape[dim]
     lead = (slice(None),) * dim
@@ -109,27 +107,27 @@ def fold_add(dx: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], dim: int,
 
 
 @kernel("cpu", half="native")
-def clone(y: np.ndarray, x: np.ndarray) -> None:
+def clone(y, x):
     y[...] = x
 
 
 @kernel("cpu", half="native")
-def flip(y: np.ndarray, x: np.ndarray, *, dims: tuple[int, ...]) -> None:
+def flip(y, x, *, dims):
     y[...] = np.flip(x, dims)
 
 
 @kernel("cpu", half="native")
-def pad(y: np.ndarray, x: np.ndarray, *, widths: tuple[tuple[int, int], ...], value: float) -> None:
+def pad(y, x, *, widths, value):
     y[...] = value
     inside = tuple([slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(y.shape, widths, strict=True)])
-    kept = tuple([slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths, strict=True)])
-    y[inside] = x[kept]
+    source = tuple([slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths, strict=True)])
+    y[inside] = x[source]
 
 
 COPIES = (slice_into_zeros, clone, flip, pad)
 
 
 @kernel("cpu", half="native")
-def one_hot(y: np.ndarray, x: np.ndarray, *, num_classes: int) -> None:
+def one_hot(y, x, *, num_classes):
     y[...] = 0
     y.reshape(x.size, num_classes)[np.arange(x.size), x.reshape(-1)] = 1

@@ -1,18 +1,17 @@
-"""Softmax kernels: one fused loop over the rows, three short passes over each while it lies in the cache.
+"""Softmax kernels: a loop over the rows, with three passes over each row while it is in the cache.
 
-A dim that is not the last is moved there first. Rows are independent: the result does not depend on the threads.
+Another dim than the last is moved there first. Rows are independent, so that the result does not depend on the threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload
 
-from miniflow.backends.cpu.loops import SUMS, loop
+from miniflow.backends.cpu.threads import SUMS, share, unlocked
 from miniflow.backends.registry import kernel
 from miniflow.hostcuda.transcendental import exp_nonpositive
 
@@ -43,12 +42,12 @@ def _row_max(x):
 
 
 def order_of(x: np.floating, int_type: type) -> np.integer:
-    """The integer whose place among the integers is that of `x` among the floats."""
+    """The integer whose order among integers is that of `x` among floats."""
     bits = x.view(int_type)
     return bits ^ (bits >> int_type(8 * bits.itemsize - 1) & int_type(np.iinfo(int_type).max))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+@unlocked(SUMS)
 def row_exp_sum(x, shift):
     """sum_j exp(x_j - shift), shift being the row's maximum."""
     total = x.dtype.type(0)
@@ -57,10 +56,10 @@ def row_exp_sum(x, shift):
     return total
 
 
-@loop(SUMS)
-def softmax_rows(x, y):
+@unlocked(SUMS)
+def softmax_rows(start, stop, x, y):
     one = x.dtype.type(1)
-    for i in prange(x.shape[0]):
+    for i in range(start, stop):
         row, out = x[i], y[i]
         largest = row_max(row)
         total = x.dtype.type(0)
@@ -73,9 +72,9 @@ def softmax_rows(x, y):
             out[j] *= scale
 
 
-@loop(SUMS)
-def softmax_grad_rows(dy, y, dx):
-    for i in prange(y.shape[0]):
+@unlocked(SUMS)
+def softmax_grad_rows(start, stop, dy, y, dx):
+    for i in range(start, stop):
         cotangent, row, out = dy[i], y[i], dx[i]
         dot = y.dtype.type(0)
         for j in range(row.size):
@@ -84,9 +83,9 @@ def softmax_grad_rows(dy, y, dx):
             out[j] = row[j] * (cotangent[j] - dot)
 
 
-@loop()  # not SUMS: (x - largest) - log_total must not become x - (largest + log_total), which rounds
-def log_softmax_rows(x, y):
-    for i in prange(x.shape[0]):
+@unlocked()  # not SUMS: (x - largest) - log_total must not become x - (largest + log_total), which rounds
+def log_softmax_rows(start, stop, x, y):
+    for i in range(start, stop):
         row, out = x[i], y[i]
         largest = row_max(row)
         log_total = np.log(row_exp_sum(row, largest))
@@ -94,9 +93,9 @@ def log_softmax_rows(x, y):
             out[j] = (row[j] - largest) - log_total
 
 
-@loop(SUMS)
-def log_softmax_grad_rows(dy, y, dx):
-    for i in prange(y.shape[0]):
+@unlocked(SUMS)
+def log_softmax_grad_rows(start, stop, dy, y, dx):
+    for i in range(start, stop):
         cotangent, row, out = dy[i], y[i], dx[i]
         total = y.dtype.type(0)
         for j in range(row.size):
@@ -113,26 +112,26 @@ def by_rows(loop: Callable, out: np.ndarray, *arrays: np.ndarray, dim: int) -> N
     moved = [np.ascontiguousarray(x if is_last else np.moveaxis(x, dim, -1)) for x in arrays]
     width = moved[0].shape[-1] if out.ndim else 1
     rows = out.reshape(-1, width) if is_last else np.empty((out.size // width, width), out.dtype)
-    loop(*[x.reshape(-1, width) for x in moved], rows)
+    share(loop, len(rows), out.size, *[x.reshape(-1, width) for x in moved], rows)
     if not is_last:
         out[...] = np.moveaxis(rows.reshape(moved[0].shape), -1, dim)
 
 
 @kernel("cpu")
-def softmax(y: np.ndarray, x: np.ndarray, *, dim: int) -> None:
+def softmax(y, x, *, dim):
     by_rows(softmax_rows, y, x, dim=dim)
 
 
 @kernel("cpu")
-def softmax_grad(dx: np.ndarray, dy: np.ndarray, y: np.ndarray, *, dim: int) -> None:
+def softmax_grad(dx, dy, y, *, dim):
     by_rows(softmax_grad_rows, dx, dy, y, dim=dim)
 
 
 @kernel("cpu")
-def log_softmax(y: np.ndarray, x: np.ndarray, *, dim: int) -> None:
+def log_softmax(y, x, *, dim):
     by_rows(log_softmax_rows, y, x, dim=dim)
 
 
 @kernel("cpu")
-def log_softmax_grad(dx: np.ndarray, dy: np.ndarray, y: np.ndarray, *, dim: int) -> None:
+def log_softmax_grad(dx, dy, y, *, dim):
     by_rows(log_softmax_grad_rows, dx, dy, y, dim=dim)

@@ -8,23 +8,23 @@ from miniflow.backends.registry import kernel
 
 
 @kernel("cpu")
-def argsort(y: np.ndarray, x: np.ndarray, *, dim: int, descending: bool, count: int, stable: bool) -> None:
+def argsort(y, x, *, dim, descending, count, stable):
     """A descending order is the ascending one of the reversed dim, read from the back: equal ones keep their order."""
     size = x.shape[dim]
     if not y.size:
         return
     if count < size:
         parts = np.argpartition(x, size - count if descending else count - 1, dim)
-        places = np.take(parts, range(size - count, size) if descending else range(count), dim)
-        x = np.take_along_axis(x, places, dim)
+        candidates = np.take(parts, range(size - count, size) if descending else range(count), dim)
+        x = np.take_along_axis(x, candidates, dim)
     order = np.argsort(np.flip(x, dim) if descending else x, dim, kind="stable" if stable else None)
     if descending:
         order = count - 1 - np.flip(order, dim)
-    y[...] = np.take_along_axis(places, order, dim) if count < size else order
+    y[...] = np.take_along_axis(candidates, order, dim) if count < size else order
 
 
 @kernel("cpu", returns=True)
-def unique(x: np.ndarray, *, dim: int | None, consecutive: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def unique(x, *, dim, consecutive):
     rows = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
     if consecutive:
         new = np.ones(len(rows), bool)

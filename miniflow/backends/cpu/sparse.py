@@ -1,4 +1,4 @@
-"""Sparse updates: sum what belongs to one row, and run an optimizer's rule on the rows that were touched."""
+"""Sparse updates: sum the gradients of each row, and run the rule of an optimizer on the rows that have some."""
 
 from __future__ import annotations
 
@@ -11,41 +11,39 @@ from miniflow.backends.cpu.threads import unlocked
 from miniflow.backends.registry import KERNELS, camel_case, kernel
 from miniflow.formulas.update_rules import RULES
 
-NO_ROW = -1  # marks places without a row of their own
-SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
+NO_ROW = -1  # marks positions that own no row
+SPREAD = 2_654_435_769  # 2^32 / golden ratio: spreads neighbours and multiples of powers of two over the table
 
 
 @unlocked()
 def group(dy, indices, padding, table, rows, values):
-    """`table`, whose size is a power of two, holds for each row the first position that names it: open addressing."""
+    """Sum equal rows. `table`, a hash table with open addressing, has for each row the first position that names it."""
     for p in range(indices.size):
         row = indices[p]
         if row < 0 or row == padding:
             continue
-        place = row * SPREAD
-        place = (place ^ (place >> 32)) & (table.size - 1)
-        while table[place] >= 0 and indices[table[place]] != row:
-            place = (place + 1) & (table.size - 1)
-        if table[place] < 0:
-            table[place] = p
+        slot = row * SPREAD
+        slot = (slot ^ (slot >> 32)) & (table.size - 1)
+        while table[slot] >= 0 and indices[table[slot]] != row:
+            slot = (slot + 1) & (table.size - 1)
+        if table[slot] < 0:
+            table[slot] = p
             rows[p] = row
-        first = table[place]
+        first = table[slot]
         for j in range(dy.shape[1]):
             values[first, j] += dy[p, j]
 
 
 @unlocked()
 def put(part, rows, x):
-    """x[rows[p], j] = part[p, j]: a third of the time that NumPy takes for it."""
+    """x[rows[p], j] = part[p, j]: in a third of NumPy's time."""
     for p in range(rows.size):
         for j in range(part.shape[1]):
             x[rows[p], j] = part[p, j]
 
 
 @kernel("cpu")
-def group_rows(
-    out: tuple[np.ndarray, np.ndarray], dy: np.ndarray, indices: np.ndarray, *, padding_idx: int, rows: int | None
-) -> None:
+def group_rows(out, dy, indices, *, padding_idx, rows):
     owned, values = out
     owned[...], values[...] = NO_ROW, 0
     flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
@@ -54,7 +52,7 @@ def group_rows(
 
 
 def hash_table_size(count: int) -> int:
-    """Places for `count` keys of which at least half stay empty: a power of two.
+    """The size of a hash table for `count` keys, at least half empty: a power of two.
 
     >>> hash_table_size(5)
     16
@@ -63,22 +61,22 @@ def hash_table_size(count: int) -> int:
 
 
 def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs: dict[str, Any]) -> None:
-    """Copy the touched rows together, run the kernel `rule` on them, and write them back."""
+    """Gather the touched rows, run the kernel `rule` on them, and write them back."""
     params, gradients, *states, rows = groups
-    named = [r >= 0 for r in rows]
-    touched = [r[is_named] for r, is_named in zip(rows, named, strict=True)]
-    gradients = [values[is_named] for values, is_named in zip(gradients, named, strict=True)]
-    parts = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
-    parts.insert(1, gradients)
-    KERNELS["cpu"][rule].run(*parts, **attrs)
+    is_row = [r >= 0 for r in rows]
+    touched = [r[mask] for r, mask in zip(rows, is_row, strict=True)]
+    gradients = [values[mask] for values, mask in zip(gradients, is_row, strict=True)]
+    slices = [[take_rows(x, t) for x, t in zip(xs, touched, strict=True)] for xs in (params, *states)]
+    slices.insert(1, gradients)
+    KERNELS["cpu"][rule].run(*slices, **attrs)
     for position in mutates:
-        for x, t, part in zip(groups[position], touched, parts[position], strict=True):
+        for x, t, part in zip(groups[position], touched, slices[position], strict=True):
             if x is not None:
                 put_rows(part, t, x)
 
 
 def take_rows(x: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    """A copy of the rows; `take` is three times as fast as indexing, but would copy a table of another layout."""
+    """A copy of the rows. `take` is three times as fast as indexing, but copies a table that is not contiguous."""
     if x is None:
         return None
     return x.take(rows, 0) if x.flags.c_contiguous else x[rows]

@@ -1,10 +1,9 @@
-"""Sharing work out among threads, without compiling it for that.
+"""Sharing work among threads, without compiling it for that.
 
-numba's own parallel loops cost one to four seconds of compilation each, on top of their body's. Work that takes a part
-of its range, `work(start, stop, *args)`, and does not hold the interpreter's lock (compiled kernels, large NumPy
-operations) can be run by ordinary threads instead. Waking a thread costs 20 microseconds, in a virtual machine 100, and
-so does every return to the interpreter while another thread has its lock: parts should be large, and be computed in
-few calls.
+A parallel loop of numba takes one to four seconds to compile, in addition to its body. A function that computes a part
+of its range, `work(start, stop, *args)`, and releases the interpreter lock (compiled kernels, large NumPy operations)
+can run in ordinary threads instead. Waking a thread takes 20 microseconds, in a virtual machine 100, and so does every
+return to the interpreter while another thread holds its lock: parts should be large, and computed in few calls.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from typing import Any
 import numba
 import numpy as np
 
-from miniflow.backends.cpu.loops import STRICT
-
+STRICT = {"contract"}  # the liberties that LLVM may take: fused multiply-add only
+SUMS = {"contract", "reassoc"}  # also sums in any order, which vector instructions need; nan and inf stay right
 SHARED_FROM = 262_144  # elements, at 0.5 ns each
-# Matrix products of so many multiplications OpenBLAS leaves to the calling thread with AVX-512, without it a quarter as
-# many. Larger ones it shares out itself, and then threads that call it wait for each other.
+# Up to so many multiplications OpenBLAS computes a matrix product in the calling thread (without AVX-512 a quarter of
+# that). It distributes larger ones itself, and then threads that call it wait for each other.
 SERIAL_PRODUCT = 1_000_000
 
 
 def unlocked(fastmath: set[str] = STRICT) -> Callable[[Callable], Callable]:
-    """Decorate a function that numba compiles when it is first called, and that runs without the interpreter's lock."""
+    """Decorate a function that numba compiles on its first call, and that runs without the interpreter lock."""
     return numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=set(fastmath))
 
 
@@ -38,13 +37,12 @@ inlined = numba.njit(no_cfunc_wrapper=True, inline="always")
 
 
 def share(work: Callable, items: int, elements: int, *args: Any) -> None:
-    """Run `work(start, stop, *args)` over range(items), in as many parts as there are threads if that is worth it.
+    """Run `work(start, stop, *args)` over range(items), one part per thread if that pays.
 
     Args:
         work: mostly compiled kernels or large NumPy operations; its parts must not write to the same memory.
         items: how many there are.
-        elements: how many array elements are touched, those that take longer than 0.5 ns counted several times; few are
-            done by one thread.
+        elements: how many array elements are processed, in units of 0.5 ns; few are processed by one thread.
     """
     parts = min(numba.get_num_threads(), items) if elements >= SHARED_FROM else 1
     if parts <= 1:
@@ -63,7 +61,7 @@ def share(work: Callable, items: int, elements: int, *args: Any) -> None:
 
 
 def finish(others: list[Future]) -> None:
-    """Wait for other threads, through Ctrl-C too: while they compute, the arrays have to live."""
+    """Wait for other threads, even after Ctrl-C: the arrays have to live while they compute."""
     try:
         wait(others)
     except KeyboardInterrupt:
@@ -72,7 +70,7 @@ def finish(others: list[Future]) -> None:
 
 
 def copy_in_threads(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy an array, the threads sharing out its first axis."""
+    """Copy an array; threads share its first axis."""
 
     def copy(start: int, stop: int) -> None:
         np.copyto(target[start:stop], source[start:stop])
@@ -81,18 +79,18 @@ def copy_in_threads(target: np.ndarray, source: np.ndarray) -> None:
 
 
 def sum_of_parts(totals: dict[int, np.ndarray]) -> np.ndarray:
-    """The sum of what the parts of a `share` added up, each under its `start`: always in the same order."""
-    first, *rest = (totals[start] for start in sorted(totals))
-    for total in rest:
+    """The sum of the totals of the parts of a `share`, by their `start`: always in the same order."""
+    first, *others = (totals[start] for start in sorted(totals))
+    for total in others:
         first += total
     return first
 
 
 @functools.cache
 def pool() -> ThreadPoolExecutor:
-    """The threads beside the calling one; made when first needed."""
+    """The threads other than the calling one, created on first use."""
     return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "miniflow")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool.cache_clear)  # a forked child has none of its parent's threads
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a forked child does not have the threads of its parent

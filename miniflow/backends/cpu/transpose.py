@@ -1,7 +1,7 @@
 """The transpose of a matrix, by blocks of 16x16 elements.
 
-Row by row either the loads or the stores would touch a new cache line for each element. A block's lines stay in the L1
-cache, and LLVM gathers columns of it by vector instructions: about 0.6 ns for each element that lies in the cache.
+Row by row, either the loads or the stores would touch a new cache line for each element. The lines of a block stay in
+the L1 cache, and LLVM gathers its columns by vector instructions: about 0.6 ns per element in the cache.
 """
 
 from __future__ import annotations

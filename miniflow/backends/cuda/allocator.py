@@ -226,9 +226,10 @@ class Allocator:
         """What is in use and was in use, under PyTorch's names."""
         with self.lock:
             self._take_up_freed()
-            kinds = Counter.__slots__
-            found = {f"{name}.all.{kind}": getattr(c, kind) for name, c in self.counters.items() for kind in kinds}
-            return {**found, "num_alloc_retries": self.retries, "num_ooms": self.failures}
+            stats = {"num_alloc_retries": self.retries, "num_ooms": self.failures}
+            for name, counter in self.counters.items():
+                stats |= {f"{name}.all.{quantity}": getattr(counter, quantity) for quantity in Counter.__slots__}
+            return stats
 
     def reset_peak(self) -> None:
         """Let the peaks start from what is in use now."""
@@ -260,13 +261,13 @@ def allocator(device_index: int) -> Allocator:
 
 def memory_limit() -> int | None:
     """The bytes that an emulated device has, by MINIFLOW_DEVICE_MEMORY; None for as many as the computer gives."""
-    given = os.environ.get("MINIFLOW_DEVICE_MEMORY", "")
-    if given and not given.isdigit():
-        raise ArgumentError(f"MINIFLOW_DEVICE_MEMORY: got {given!r}; expected a number of bytes")
-    return int(given) if given and driver().emulated else None
+    value = os.environ.get("MINIFLOW_DEVICE_MEMORY", "")
+    if value and not value.isdigit():
+        raise ArgumentError(f"MINIFLOW_DEVICE_MEMORY: got {value!r}; expected a number of bytes")
+    return int(value) if value and driver().emulated else None
 
 
 def allocate(nbytes: int, device_index: int) -> Block:
     """Memory for `nbytes` on a device; see `Allocator.allocate`."""
-    found = _allocators.get(device_index)
-    return (allocator(device_index) if found is None else found).allocate(nbytes)
+    existing = _allocators.get(device_index)
+    return (allocator(device_index) if existing is None else existing).allocate(nbytes)

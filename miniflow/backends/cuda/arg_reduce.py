@@ -21,20 +21,20 @@ FEW_COLUMNS = 1024  # so few threads could not keep a device busy: the columns a
 
 def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x: DeviceArray, dim: int | None) -> None:
     """The extrema along `dim`, or of all elements, and their indices."""
-    found, (step,) = values, reduction_steps(x.shape, dim)
+    extrema, (step,) = values, reduction_steps(x.shape, dim)
     if x.dtype.kind in "bu" or x.dtype in (np.int8, np.int16):
-        x, found = x.astype(np.int32), empty(values.shape, np.int32, values.device_index)
+        x, extrema = x.astype(np.int32), empty(values.shape, np.int32, values.device_index)
     x = contiguous(x).reshape(step)
     if x.shape[2] != 1 and x.shape[0] * x.shape[2] <= FEW_COLUMNS < x.shape[1]:
         x = contiguous(x.view(lambda a: a.swapaxes(1, 2))).reshape((x.shape[0] * x.shape[2], x.shape[1], 1))
     outer, _, inner = x.shape
     if inner == 1:
-        along_rows(order, x.reshape(x.shape[:2]), found.reshape((outer,)), indices.reshape((outer,)))
+        along_rows(order, x.reshape(x.shape[:2]), extrema.reshape((outer,)), indices.reshape((outer,)))
     else:
-        results = found.reshape((outer, inner)), indices.reshape((outer, inner))
+        results = extrema.reshape((outer, inner)), indices.reshape((outer, inner))
         launch(order.columns, outer * -(-inner // THREADS), THREADS, x, *results)
-    if found is not values:
-        copy_into(values, found)
+    if extrema is not values:
+        copy_into(values, extrema)
 
 
 def along_rows(order: ArgReduction, x: DeviceArray, values: DeviceArray, indices: DeviceArray) -> None:
@@ -47,28 +47,28 @@ def along_rows(order: ArgReduction, x: DeviceArray, values: DeviceArray, indices
     if parts == 1:
         launch(order.block_rows, rows, THREADS, x, CHUNK, values.reshape((rows, 1)), indices.reshape((rows, 1)))
         return
-    best, places = (empty((rows, parts), dtype, x.device_index) for dtype in (x.dtype, np.int64))
+    best, indices_of_parts = (empty((rows, parts), dtype, x.device_index) for dtype in (x.dtype, np.int64))
     part = empty((rows,), np.int64, x.device_index)
-    launch(order.block_rows, rows * parts, THREADS, x, CHUNK, best, places)
+    launch(order.block_rows, rows * parts, THREADS, x, CHUNK, best, indices_of_parts)
     along_rows(order, best, values, part)
-    over_cells(take_cells, (rows, 1, 1), as_bits(places, 1), around(part, 1), as_bits(indices, 1))
+    over_cells(take_cells, (rows, 1, 1), as_bits(indices_of_parts, 1), around(part, 1), as_bits(indices, 1))
 
 
 @kernel("cuda")
-def argmax(indices: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> None:
+def argmax(indices, x, *, dim, keepdim):
     positions(ARGMAX, empty(indices.shape, x.dtype, x.device_index), indices, x, dim)
 
 
 @kernel("cuda")
-def argmin(indices: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> None:
+def argmin(indices, x, *, dim, keepdim):
     positions(ARGMIN, empty(indices.shape, x.dtype, x.device_index), indices, x, dim)
 
 
 @kernel("cuda")
-def max_dim(out: tuple[DeviceArray, DeviceArray], x: DeviceArray, *, dim: int, keepdim: bool) -> None:
+def max_dim(out, x, *, dim, keepdim):
     positions(ARGMAX, *out, x, dim)
 
 
 @kernel("cuda")
-def min_dim(out: tuple[DeviceArray, DeviceArray], x: DeviceArray, *, dim: int, keepdim: bool) -> None:
+def min_dim(out, x, *, dim, keepdim):
     positions(ARGMIN, *out, x, dim)

@@ -71,8 +71,8 @@ class DeviceArray(LaidOut):
         `storage[offset + sum(index * element_strides)]`."""
         layout = self.layout
         memory = self.block.memory
-        whole = memory[: memory.size // layout.itemsize * layout.itemsize].view(layout.dtype)
-        return DeviceArray(whole, self.block)
+        elements = memory[: memory.size // layout.itemsize * layout.itemsize].view(layout.dtype)
+        return DeviceArray(elements, self.block)
 
     def view(self, take: Callable[[np.ndarray], np.ndarray]) -> DeviceArray:
         """An array on the same memory with the geometry that `take` gives to the layout.

@@ -65,13 +65,13 @@ def normalize(y, planes, mean, var, weight, bias, z, *, relu, eps) -> None:
     weight, bias = parameter(weight, 1, mean.size, planes), parameter(bias, 0, mean.size, planes)
     planes_kernels = kernels.ADD_RELU if z is not None else kernels.RELU if relu else kernels.ALONE
     mean, var = contiguous(mean, np.float64), contiguous(var, np.float64)
-    given = planes if z is None else as_planes(z), mean, var, weight, bias, eps, results
-    launch(planes_kernels.normalize, *over_segments(planes), planes, *given)
+    arguments = planes if z is None else as_planes(z), mean, var, weight, bias, eps, results
+    launch(planes_kernels.normalize, *over_segments(planes), planes, *arguments)
     from_planes(results, y)
 
 
 @kernel("cuda")
-def batch_norm_relu(out, x, weight, bias, z, *, eps, relu=True) -> None:
+def batch_norm_relu(out, x, weight, bias, z, *, eps, relu=True):
     y, mean, var = out
     planes = as_planes(x)
     batch_statistics(mean, var, planes)
@@ -79,27 +79,27 @@ def batch_norm_relu(out, x, weight, bias, z, *, eps, relu=True) -> None:
 
 
 @kernel("cuda")
-def batch_norm(out, x, weight, bias, *, eps) -> None:
+def batch_norm(out, x, weight, bias, *, eps):
     batch_norm_relu(out, x, weight, bias, None, eps=eps, relu=False)
 
 
 @kernel("cuda")
-def batch_norm_inference(y, x, mean, var, weight, bias, *, eps) -> None:
+def batch_norm_inference(y, x, mean, var, weight, bias, *, eps):
     normalize(y, as_planes(x), mean, var, weight, bias, None, relu=False, eps=eps)
 
 
 @kernel("cuda")
-def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps) -> None:
+def batch_norm_relu_inference(y, x, mean, var, weight, bias, z, *, eps):
     normalize(y, as_planes(x), mean, var, weight, bias, z, relu=True, eps=eps)
 
 
 @kernel("cuda")
-def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training) -> None:
+def batch_norm_grad(out, dy, x, weight, mean, var, *, eps, training):
     batch_norm_relu_grad(out, dy, None, x, weight, mean, var, eps=eps, training=training)
 
 
 @kernel("cuda")
-def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> None:
+def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training):
     """From the cotangents of what follows batch norm, and from its result `y` if that is ReLU."""
     dx, dweight, dbias = out
     planes, dy = kernels.ALONE if y is None else kernels.RELU, as_planes(dy)
@@ -108,6 +108,6 @@ def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training) -> 
     sums, products = (of_segments(x, mean.size) for _ in range(2))
     launch(planes.products, *over_segments(x), *cotangents, x, mean, sums, products)
     launch(kernels.merge_products, mean.size, WARP, sums, products, var, eps, dweight, dbias)
-    given = mean, var, parameter(weight, 1, mean.size, x), eps, training, dweight, dbias
-    launch(planes.gradient, *over_segments(x), *cotangents, x, *given, results)
+    arguments = mean, var, parameter(weight, 1, mean.size, x), eps, training, dweight, dbias
+    launch(planes.gradient, *over_segments(x), *cotangents, x, *arguments, results)
     from_planes(results, dx)

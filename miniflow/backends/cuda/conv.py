@@ -40,19 +40,19 @@ def _forward(stride: Pair, padding: tuple[Pair, Pair], dilation: Pair) -> Geomet
 
 @kernel("cuda")
 def conv2d(y, x, weight, bias, *, stride, padding, dilation, groups):
-    where = _forward(stride, padding, dilation)
-    _convolve(_grouped(x, groups), _by_group(weight, groups), bias, _grouped(y, groups), where)
+    geometry = _forward(stride, padding, dilation)
+    _convolve(_grouped(x, groups), _by_group(weight, groups), bias, _grouped(y, groups), geometry)
 
 
 @kernel("cuda")
-def conv2d_data_grad(dx, dy, weight, *, size: Pair, stride, padding, dilation, groups):
+def conv2d_data_grad(dx, dy, weight, *, size, stride, padding, dilation, groups):
     source, target = _grouped(dy, groups), _grouped(dx, groups)
     transposed = _by_group(weight, groups).view(lambda a: a.swapaxes(1, 2))
     along = zip(weight.shape[2:], stride, [p[0] for p in padding], dilation, strict=True)
     for rows, columns in product(*[_classes(*dim) for dim in along]):
-        where = Geometry((1, 1), (rows.first, columns.first), (rows.spread, columns.spread))
+        geometry = Geometry((1, 1), (rows.first, columns.first), (rows.spread, columns.spread))
         part = _cut(target, slice(rows.residue, None, stride[0]), slice(columns.residue, None, stride[1]))
-        _convolve(source, _cut(transposed, rows.taps, columns.taps), None, part, where)
+        _convolve(source, _cut(transposed, rows.taps, columns.taps), None, part, geometry)
 
 
 def _cut(x: DeviceArray, rows: slice, columns: slice) -> DeviceArray:
@@ -69,23 +69,23 @@ class _Class(NamedTuple):
 
 
 def _classes(kernel: int, stride: int, padding: int, dilation: int) -> Iterator[_Class]:
-    every = stride // gcd(stride, dilation)
+    step = stride // gcd(stride, dilation)
     for residue in range(stride):
-        seen = [a for a in range(min(every, kernel)) if (residue + padding - a * dilation) % stride == 0]
-        if seen:
-            first = (residue + padding - seen[0] * dilation) // stride
-            yield _Class(residue, slice(seen[0], None, every), first, -dilation * every // stride)
+        taps = [a for a in range(min(step, kernel)) if (residue + padding - a * dilation) % stride == 0]
+        if taps:
+            first = (residue + padding - taps[0] * dilation) // stride
+            yield _Class(residue, slice(taps[0], None, step), first, -dilation * step // stride)
         else:
             yield _Class(residue, slice(0, 0), 0, 0)
 
 
 @kernel("cuda")
-def conv2d_weight_grad(dweight, dy, x, *, size: Pair, stride, padding, dilation, groups):
-    where = _forward(stride, padding, dilation)
+def conv2d_weight_grad(dweight, dy, x, *, size, stride, padding, dilation, groups):
+    geometry = _forward(stride, padding, dilation)
     dy, x, target = _grouped(dy, groups), _grouped(x, groups), _by_group(dweight, groups)
     if _few_channels(target):
         grid = target.shape[0] * target.shape[1] * target.shape[2], *size
-        launch(depthwise.direct_weight_gradient, grid, depthwise.THREADS, dy, x, target, *where)
+        launch(depthwise.direct_weight_gradient, grid, depthwise.THREADS, dy, x, target, *geometry)
         return
     outputs, inner = target.shape[1], prod(target.shape[2:])
     columns, rows = -(-inner // implicit.SIDE), -(-outputs // implicit.SIDE)
@@ -94,8 +94,8 @@ def conv2d_weight_grad(dweight, dy, x, *, size: Pair, stride, padding, dilation,
     splits = max(1, -(-pixels // count))
     parts = empty((splits, groups, outputs, inner), dy.dtype, dy.device_index) if splits > 1 else dweight
     planes, width = dy.reshape(*dy.shape[:3], dy.shape[3] * dy.shape[4]), dy.shape[4]
-    given = planes, x, parts.reshape(splits, groups, outputs, inner), count, width, tuple(size), *where
-    launch(implicit.weight_gradient, (columns, rows, groups * splits), THREADS, *given)
+    arguments = planes, x, parts.reshape(splits, groups, outputs, inner), count, width, tuple(size), *geometry
+    launch(implicit.weight_gradient, (columns, rows, groups * splits), THREADS, *arguments)
     if splits > 1:
         each(implicit.add_parts, dweight.size, parts.reshape(splits, dweight.size), dweight.reshape(dweight.size))
 
@@ -109,7 +109,9 @@ def _pixels_of_a_part(pixels: int, blocks: int) -> int:
     return -(-pixels // (splits * implicit.DEPTH)) * implicit.DEPTH or implicit.DEPTH
 
 
-def _convolve(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, where: Geometry) -> None:
+def _convolve(
+    x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: DeviceArray, geometry: Geometry
+) -> None:
     """y (N, G, O, OH, OW) from x (N, G, C, H, W) and weight (G, O, C, KH, KW)."""
     weight = contiguous(weight)
     images, groups, outputs, *counts = y.shape
@@ -118,10 +120,10 @@ def _convolve(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None, y: 
     if not _few_channels(weight):
         grid = -(-images * pixels // implicit.SIDE), -(-outputs // implicit.SIDE), groups
         matrix = weight.reshape(groups, outputs, prod(weight.shape[2:]))
-        launch(implicit.convolve, grid, THREADS, x, matrix, bias, y, weight.shape[3:], *where)
+        launch(implicit.convolve, grid, THREADS, x, matrix, bias, y, weight.shape[3:], *geometry)
         return
     grid = -(-pixels // depthwise.THREADS), groups * outputs, images
-    launch(depthwise.direct, grid, depthwise.THREADS, x, weight, bias, y, *where, cut=(x, y))
+    launch(depthwise.direct, grid, depthwise.THREADS, x, weight, bias, y, *geometry, cut=(x, y))
 
 
 def _few_channels(weight: DeviceArray) -> bool:

@@ -77,12 +77,12 @@ def fill_into(out: DeviceArray, value: Any) -> None:
 
 
 @kernel("cuda", half="native")
-def cast(out: DeviceArray, x: DeviceArray, *, dtype: np.dtype) -> None:
+def cast(out, x, *, dtype):
     copy_into(out, x)
 
 
 @kernel("cuda", half="native")
-def to_integer(out: DeviceArray, x: DeviceArray, *, dtype: np.dtype) -> None:
+def to_integer(out, x, *, dtype):
     copy_into(out, x)
 
 

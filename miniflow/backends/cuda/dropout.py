@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from miniflow.backends.cpu.random import name_of_draw, threshold
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
+from miniflow.backends.cpu.random import draw_key, threshold
+from miniflow.backends.cuda.array import bits, contiguous
 from miniflow.backends.cuda.launch import each, launch
 from miniflow.backends.cuda.random import draw
 from miniflow.backends.registry import kernel
@@ -15,15 +13,15 @@ from miniflow.kernels import dropout as kernels
 
 
 @kernel("cuda")
-def dropout(out: tuple[DeviceArray, DeviceArray], x: DeviceArray, *, p: float, seed: int, offset: int) -> None:
+def dropout(out, x, *, p, seed, offset):
     y, keep = out
     flat = contiguous(x).reshape(-1), y.reshape(-1), bits(keep.reshape(-1))
-    arguments = (*flat, *name_of_draw(seed, offset), threshold(p), x.dtype.type(0 if p == 1 else 1 / (1 - p)))
+    arguments = (*flat, *draw_key(seed, offset), threshold(p), x.dtype.type(0 if p == 1 else 1 / (1 - p)))
     each(kernels.drop, x.size // 4, *arguments)
     if x.size % 4:
         launch(kernels.drop_rest, 1, 4, *arguments)
 
 
 @kernel("cuda")
-def dropout_mask(keep: DeviceArray, *, shape: tuple[int, ...], p: float, seed: int, offset: int, device: Any) -> None:
-    draw(bits(keep), kernels.draw_mask, np.uint8, *name_of_draw(seed, offset), threshold(p))
+def dropout_mask(keep, *, shape, p, seed, offset, device):
+    draw(bits(keep), kernels.draw_mask, np.uint8, *draw_key(seed, offset), threshold(p))

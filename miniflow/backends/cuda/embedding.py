@@ -6,20 +6,19 @@ right, in an order that may differ from run to run.
 
 from __future__ import annotations
 
-from miniflow.backends.cuda.array import DeviceArray
 from miniflow.backends.cuda.index import add_rows, places_in, take_rows
 from miniflow.backends.cuda.rows import around, as_bits
 from miniflow.backends.registry import kernel
 
 
 @kernel("cuda", half="native")
-def embedding(y: DeviceArray, indices: DeviceArray, weight: DeviceArray, *, padding_idx: int) -> None:
-    places = places_in("embedding", indices, weight.shape[0])
-    take_rows(as_bits(weight, 0), places, as_bits(y, 0, indices.ndim))
+def embedding(y, indices, weight, *, padding_idx):
+    rows = places_in("embedding", indices, weight.shape[0])
+    take_rows(as_bits(weight, 0), rows, as_bits(y, 0, indices.ndim))
 
 
 @kernel("cuda")
-def embedding_grad(dweight: DeviceArray, dy: DeviceArray, indices: DeviceArray, *, rows: int, padding_idx: int) -> None:
+def embedding_grad(dweight, dy, indices, *, rows, padding_idx):
     dweight[...] = 0
     add_rows(around(dy, 0, indices.ndim), places_in("embedding", indices, rows), around(dweight, 0))
     if padding_idx >= 0:

@@ -68,8 +68,8 @@ def in_place(x: DeviceArray, dims: tuple[int, ...]) -> tuple[DeviceArray, tuple[
     """`x` and the indexed dims, where B stands in place of them: others are moved to the front."""
     if dims[-1] - dims[0] == len(dims) - 1:
         return x, dims
-    rest = [d for d in range(x.ndim) if d not in dims]
-    return x.view(lambda a: a.transpose([*dims, *rest])), tuple(range(len(dims)))
+    others = [d for d in range(x.ndim) if d not in dims]
+    return x.view(lambda a: a.transpose([*dims, *others])), tuple(range(len(dims)))
 
 
 def take_rows(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
@@ -90,22 +90,22 @@ def through_contiguous(region: DeviceArray, write: Callable[[DeviceArray], None]
         copy_into(region, target)
 
 
-def last_of(places: DeviceArray, outer: int, n: int, inner: int) -> DeviceArray:
-    """For each cell that `places` (outer, k, inner) can name, (outer, n, inner), the last k that names it; else -1."""
-    last = full((outer, n, inner), -1, np.int64, places.device_index)
-    over_cells(scattering.claim, places.shape, places, last)
+def last_of(cells: DeviceArray, outer: int, n: int, inner: int) -> DeviceArray:
+    """For each cell that `cells` (outer, k, inner) can name, (outer, n, inner), the last k that names it; else -1."""
+    last = full((outer, n, inner), -1, np.int64, cells.device_index)
+    over_cells(scattering.claim, cells.shape, cells, last)
     return last
 
 
 @kernel("cuda", half="native")
-def index(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dims: tuple[int, ...]) -> None:
+def index(y, x, index, *, dims):
     rows = row_numbers(index, [x.shape[d] for d in dims])
     x, dims = in_place(x, dims)
     take_rows(as_bits(x, dims[0], len(dims)), rows, as_bits(y, dims[0], index.ndim - 1))
 
 
 @kernel("cuda")
-def index_into_zeros(dx, y, index, *, dims, shape) -> None:
+def index_into_zeros(dx, y, index, *, dims, shape):
     rows = row_numbers(index, [shape[d] for d in dims])
     dx[...] = 0
     target, dims = in_place(dx, dims)
@@ -115,7 +115,7 @@ def index_into_zeros(dx, y, index, *, dims, shape) -> None:
 
 
 @kernel("cuda", half="native")
-def set_item(y, x, value, index, *, basic, dims) -> None:
+def set_item(y, x, value, index, *, basic, dims):
     if y is not x:
         copy_into(y, x)
     region = y[basic]
@@ -137,11 +137,11 @@ def set_item(y, x, value, index, *, basic, dims) -> None:
 
 
 @kernel("cuda", half="native")
-def gather(y: DeviceArray, x: DeviceArray, index: DeviceArray, *, dim: int) -> None:
+def gather(y, x, index, *, dim):
     x, y = _one_dim(x), _one_dim(y)
-    picks = places_in("gather", index, x.shape[dim])
-    source, places = as_bits(_reached(x, picks.shape, dim), dim), around(picks, dim)
-    over_cells(gathering.take_cells, places.shape, source, places, as_bits(y, dim))
+    indices = places_in("gather", index, x.shape[dim])
+    source, cells = as_bits(_reached(x, indices.shape, dim), dim), around(indices, dim)
+    over_cells(gathering.take_cells, cells.shape, source, cells, as_bits(y, dim))
 
 
 def _reached(x: DeviceArray, index_shape: tuple[int, ...], dim: int) -> DeviceArray:
@@ -150,33 +150,33 @@ def _reached(x: DeviceArray, index_shape: tuple[int, ...], dim: int) -> DeviceAr
 
 
 @kernel("cuda", half="native")
-def scatter(y: DeviceArray, x: DeviceArray, index: DeviceArray, src: DeviceArray, *, dim: int) -> None:
+def scatter(y, x, index, src, *, dim):
     copy_into(y, x)
     y, source = _one_dim(y), as_bits(_one_dim(src), dim)
-    picks = places_in("scatter", index, y.shape[dim])
-    places = around(picks, dim)
-    last = last_of(places, places.shape[0], y.shape[dim], places.shape[2])
+    indices = places_in("scatter", index, y.shape[dim])
+    cells = around(indices, dim)
+    last = last_of(cells, cells.shape[0], y.shape[dim], cells.shape[2])
 
     def put(out: DeviceArray) -> None:
-        over_cells(scattering.put_cells, places.shape, source, places, last, as_bits(out, dim))
+        over_cells(scattering.put_cells, cells.shape, source, cells, last, as_bits(out, dim))
 
-    through_contiguous(_reached(y, picks.shape, dim), put)
+    through_contiguous(_reached(y, indices.shape, dim), put)
 
 
 @kernel("cuda")
-def scatter_add(y, x, index, src, *, dim, shape) -> None:
+def scatter_add(y, x, index, src, *, dim, shape):
     y[...] = 0 if x is None else x
     y, dtype = _one_dim(y), summable(y.dtype)
-    picks = places_in("scatter_add", index, y.shape[dim])
-    places, source = around(picks, dim), around(contiguous(_one_dim(src), dtype), dim)
+    indices = places_in("scatter_add", index, y.shape[dim])
+    cells, source = around(indices, dim), around(contiguous(_one_dim(src), dtype), dim)
 
     def add(out: DeviceArray) -> None:
-        over_cells(scattering.add_cells, places.shape, source, places, around(out, dim))
+        over_cells(scattering.add_cells, cells.shape, source, cells, around(out, dim))
 
-    through_contiguous(_reached(y, picks.shape, dim), add, dtype)
+    through_contiguous(_reached(y, indices.shape, dim), add, dtype)
 
 
 @kernel("cuda", returns=True)
-def nonzero(x: DeviceArray) -> DeviceArray:
+def nonzero(x):
     """The shape of the result depends on values, so that the host has to see them: it finds the places too."""
     return from_host(cpu.nonzero(x.numpy()), x.device_index)

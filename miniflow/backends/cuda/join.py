@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from miniflow.backends.cuda.array import DeviceArray
 from miniflow.backends.registry import kernel
 
 
 @kernel("cuda", half="native")
-def cat(y: DeviceArray, *xs: DeviceArray, dim: int, sizes: tuple[int, ...]) -> None:
+def cat(y, *xs, dim, sizes):
     start = 0
     for x, size in zip(xs, sizes, strict=True):
         y[(slice(None),) * dim + (slice(start, start + size),)] = x
@@ -15,6 +14,6 @@ def cat(y: DeviceArray, *xs: DeviceArray, dim: int, sizes: tuple[int, ...]) -> N
 
 
 @kernel("cuda", half="native")
-def stack(y: DeviceArray, *xs: DeviceArray, dim: int) -> None:
+def stack(y, *xs, dim):
     for i, x in enumerate(xs):
         y[(slice(None),) * dim + (i, ...)] = x

@@ -33,8 +33,8 @@ def launch(
         depth = block[2] if isinstance(block, tuple) and len(block) == 3 else 1
         for first in range(0, grid[2], GRID_LIMIT):
             part = slice(first * depth, (first + GRID_LIMIT) * depth)
-            some = [x[part] if any(x is array for array in cut) else x for x in args]
-            launch(kernel, (*grid[:2], min(GRID_LIMIT, grid[2] - first)), block, *some, shared=shared)
+            parts = [x[part] if any(x is array for array in cut) else x for x in args]
+            launch(kernel, (*grid[:2], min(GRID_LIMIT, grid[2] - first)), block, *parts, shared=shared)
         return
     handles = []
     index = None

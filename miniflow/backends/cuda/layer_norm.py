@@ -40,7 +40,7 @@ def in_registers(width: int) -> bool:
 
 
 @kernel("cuda")
-def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
+def layer_norm(out, x, weight, bias, *, dims, eps):
     y, mean, rstd = out
     if weight is not None and weight.ndim > dims:  # a number for each plane
         layer_norm(out, x, None, None, dims=dims, eps=eps)
@@ -58,7 +58,7 @@ def layer_norm(out, x, weight, bias, *, dims, eps) -> None:
 
 
 @kernel("cuda")
-def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims) -> None:
+def layer_norm_grad(out, dy, x, weight, mean, rstd, *, dims):
     dx, dweight, dbias = out
     last = dims if weight is None else weight.ndim  # dims that have parameters of their own
     arrays = [as_rows(a, last) for a in (dy, x)]
@@ -89,5 +89,5 @@ def parameter_gradients(dweight, dbias, dy, x, mean, rstd) -> None:
     grid = (-(-width // max(threads, 1)), parts)
     launch(kernels.parameter_grad_parts, grid, threads, dy, x, mean, rstd, chunk, products, sums)
     if parts > 1 or length != 1:
-        for y, found in ((dweight, products), (dbias, sums)):
-            total(y, found.reshape((parts, y.size, length)), (0, 2) if length != 1 else 0)
+        for y, result in ((dweight, products), (dbias, sums)):
+            total(y, result.reshape((parts, y.size, length)), (0, 2) if length != 1 else 0)

@@ -49,7 +49,7 @@ def reduce_rows(
 
 
 @kernel("cuda")
-def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing) -> None:
+def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing):
     reduced, lse, total = out
     rows, classes = x.shape
     target = class_indices(target, ignore_index, classes)
@@ -60,7 +60,7 @@ def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoo
 
 
 @kernel("cuda")
-def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing) -> None:
+def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
     target, weight = contiguous(target, np.int64), class_weights(weight, x.device_index)
     row_terms = dy, contiguous(x), target, weight, contiguous(lse), total

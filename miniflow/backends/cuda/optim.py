@@ -1,11 +1,18 @@
-"""Optimizer updates: a launch for each few parameters."""
+"""Optimizer updates: one launch for several parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from miniflow.backends.cuda.array import DeviceArray
 from miniflow.backends.cuda.launch import launch
-from miniflow.backends.cuda.together import padded, plain, real_of, together, write_back
+from miniflow.backends.cuda.multi_tensor import (
+    compute_dtype,
+    contiguous_as,
+    padded,
+    split_into_launches,
+    write_back,
+)
 from miniflow.backends.registry import kernel
 from miniflow.formulas.update_rules import RULES, Rule, numbers_of
 from miniflow.kernels.optim import UPDATES
@@ -16,22 +23,26 @@ THREADS = 256
 def update(
     on_device: Callable, groups: Sequence[Sequence], numbers: Sequence[tuple], norms: Sequence | None, max_norm: float
 ) -> None:
-    """Launch a kernel of `make_update` for parameters, their gradients and their states, which stand in `groups`.
+    """Launch a kernel of `make_update` for parameters, their gradients and their states: the `groups`.
 
     Args:
         numbers: of each parameter.
         norms: of each gradient, if they are bounded by `max_norm`.
     """
     params = groups[0]
-    one_by_one = len({id(x.block) for x in params}) < len(params)  # they may share memory
-    for (real, _), some, starts in together(params, THREADS, lambda x: (real_of(x), one_by_one and id(x))):
-        columns = [[plain(group[i], real) for group in groups] for i in some]
-        arrays = [tuple([(of[0].reshape(-1)[:0] if x is None else x.reshape(-1)) for x in of]) for of in columns]
-        bounds = [of[0] if norms is None else norms[i].reshape((1,)) for i, of in zip(some, arrays, strict=True)]
-        rows = [tuple(map(real, numbers[i])) for i in some]
+    share_memory = len({id(x.block) for x in params}) < len(params)  # then one after the other
+
+    def key(x: DeviceArray) -> tuple:
+        return compute_dtype(x), share_memory and id(x)
+
+    for (dtype, _), positions, starts in split_into_launches(params, THREADS, key):
+        columns = [[contiguous_as(group[i], dtype) for group in groups] for i in positions]
+        arrays = [tuple([(xs[0].reshape(-1)[:0] if x is None else x.reshape(-1)) for x in xs]) for xs in columns]
+        bounds = [xs[0] if norms is None else norms[i].reshape((1,)) for i, xs in zip(positions, arrays, strict=True)]
+        rows = [tuple(map(dtype, numbers[i])) for i in positions]
         launch(on_device, starts[-1], THREADS, starts, *map(padded, (arrays, rows, bounds)), float(max_norm))
-        for i, (changed, _, *states) in zip(some, columns, strict=True):
-            write_back([params[i], *[group[i] for group in groups[2:]]], [changed, *states])
+        for i, (param, _, *states) in zip(positions, columns, strict=True):
+            write_back([params[i], *[group[i] for group in groups[2:]]], [param, *states])
 
 
 def update_by(rule: Rule, on_device: Callable, name: str) -> None:

@@ -29,7 +29,7 @@ from miniflow.backends.cuda.driver import driver
 from miniflow.backends.cuda.launch import GRID_LIMIT, each, launch
 from miniflow.backends.cuda.rows import THREADS, power_of_two
 from miniflow.backends.geometry import merged
-from miniflow.backends.registry import EVERY, Kernel, kernel, pointwise_kernels
+from miniflow.backends.registry import Kernel, kernel, pointwise_kernels
 from miniflow.backends.source import module_of
 from miniflow.dtype import HALF
 from miniflow.formulas.scalar import HALVES
@@ -81,8 +81,8 @@ LIBRARY = {
 }  # fmt: skip
 
 
-@kernel("cuda", in_place=EVERY, half="native")
-def fused_elementwise(out: Any, *inputs: DeviceArray, body: Body) -> None:
+@kernel("cuda", in_place="all", half="native")
+def fused_elementwise(out, *inputs, body):
     run(body, out if type(out) is tuple else (out,), inputs, [value for value, _ in body.numbers])
 
 
@@ -97,7 +97,7 @@ def kernel_for(name: str) -> Kernel:
         run(body, (out,), arrays, numbers)
 
     compute.__name__ = name
-    return Kernel(compute, EVERY)
+    return Kernel(compute, "all")
 
 
 def pointwise(name: str, out: DeviceArray, *operands: Any, **attrs: Any) -> None:
@@ -111,7 +111,7 @@ def run(body: Body, outs: Sequence[DeviceArray], inputs: Sequence[DeviceArray], 
     if size == 0:
         return
     arrays = [bits(x) if x.dtype in HALF or x.dtype == np.bool_ else x for x in (*outs, *inputs)]
-    numbers = [NUMBERS[kind](value) for value, (_, kind) in zip(numbers, body.numbers, strict=True)]
+    numbers = [NUMBERS[dtype](value) for value, (_, dtype) in zip(numbers, body.numbers, strict=True)]
     lines = as_lines(arrays, shape)
     if lines is not None:
         forms = "".join("v" if x.size == size else "s" for x in inputs)
@@ -150,15 +150,15 @@ def source_of(body: Body, forms: str, name: str) -> str:
     arrays, numbers = [*outputs, *inputs], [f"n{i}" for i in range(len(body.numbers))]
     indent = " " * 8
     if name == "spread":
-        places = [f"{indent}{a}_at = place(i0, i1, i2, i3, {a}_steps)" for a in arrays]
-        lines = [*SPREAD, *places, *element(body, forms, "{array}_at", indent)]
+        indices = [f"{indent}{a}_at = place(i0, i1, i2, i3, {a}_steps)" for a in arrays]
+        lines = [*SPREAD, *indices, *element(body, forms, "{array}_at", indent)]
         parameters = ["shape", *[part for a in arrays for part in (a, f"{a}_steps")]]
     elif name == "wide":
         four = [element(body, forms, f"i{k}", indent) for k in range(4)]
         reads = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[: len(inputs)]]
-        rest = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[len(inputs) :]]
+        statements = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[len(inputs) :]]
         one = [" " * 4 + line for line in element(body, forms, "i", indent)]
-        lines = [*WIDE, *reads, *rest, "    else:", f"{indent}for i in range(i0, y0.size, step):", *one]
+        lines = [*WIDE, *reads, *statements, "    else:", f"{indent}for i in range(i0, y0.size, step):", *one]
         parameters = arrays
     else:
         lines, parameters = [*FLAT, *element(body, forms, "i", indent)], arrays
@@ -173,8 +173,8 @@ def element(body: Body, forms: str, index: str, indent: str) -> list[str]:
     """The statements that read, compute and write one element: first a line for each input."""
     arrays = [*[f"x{i}" for i in range(len(body.inputs))], *[f"y{k}" for k in range(len(body.outputs))]]
     lone = {f"x{i}" for i, form in enumerate(forms) if form == "s"}
-    places = {a: f"{a}[{'0' if a in lone else index.format(array=a)}]" for a in arrays}
-    return [indent + line for line in body.lines(places)]
+    elements = {a: f"{a}[{'0' if a in lone else index.format(array=a)}]" for a in arrays}
+    return [indent + line for line in body.lines(elements)]
 
 
 def imports(text: str) -> str:

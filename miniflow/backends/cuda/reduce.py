@@ -54,8 +54,8 @@ def fold(
     steps = reduction_steps(x.shape, dim)
     if shift is not None and len(steps) > 1:
         dims = reduced_dims(x.ndim, dim)
-        kept = [d for d in range(x.ndim) if d not in dims]
-        x, steps = x.view(lambda a: a.transpose([*kept, *dims])), ((y.size, reduced_count(x.shape, dim), 1),)
+        other_dims = [d for d in range(x.ndim) if d not in dims]
+        x, steps = x.view(lambda a: a.transpose([*other_dims, *dims])), ((y.size, reduced_count(x.shape, dim), 1),)
     x, number = contiguous(x), as_number(identity, y.dtype)
     for step in steps:
         outer, _, inner = step
@@ -69,9 +69,9 @@ def fold_run(reduction: Reduction, y: DeviceArray, x: DeviceArray, shift: Device
     outer, reduced, inner = x.shape
     if y.size == 0:
         return
-    given = (x.reshape(-1) if shift is None else shift.reshape(-1)), identity  # without `shift` no term reads it
+    arguments = (x.reshape(-1) if shift is None else shift.reshape(-1)), identity  # without `shift` no term reads it
     if inner == 1 and reduced <= WARP_WIDTH:
-        launch(reduction.warp_rows, -(-outer // WARPS), THREADS, x.reshape((outer, reduced)), *given, y.reshape(-1))
+        launch(reduction.warp_rows, -(-outer // WARPS), THREADS, x.reshape((outer, reduced)), *arguments, y.reshape(-1))
         return
     across = min(THREADS, 1 << (inner - 1).bit_length())
     down = 1 if inner >= WARP else THREADS // across
@@ -80,11 +80,11 @@ def fold_run(reduction: Reduction, y: DeviceArray, x: DeviceArray, shift: Device
     out = y if parts == 1 else empty((outer, parts, inner), y.dtype, y.device_index)
     if inner == 1:
         rows, results = x.reshape((outer, reduced)), out.reshape((outer, parts))
-        launch(reduction.block_rows, outer * parts, THREADS, rows, *given, chunk, results)
+        launch(reduction.block_rows, outer * parts, THREADS, rows, *arguments, chunk, results)
     elif down == 1:
-        launch(reduction.columns, outer * parts * -(-inner // across), across, x, *given, chunk, out)
+        launch(reduction.columns, outer * parts * -(-inner // across), across, x, *arguments, chunk, out)
     else:
-        launch(reduction.narrow_columns, outer * parts, (across, down), x, *given, chunk, out)
+        launch(reduction.narrow_columns, outer * parts, (across, down), x, *arguments, chunk, out)
     if parts > 1:
         fold_run(reduction.finish, y, out, None, identity)
 
@@ -95,12 +95,12 @@ def total(y: DeviceArray, x: DeviceArray, dim: Dims) -> None:
 
 
 @kernel("cuda")
-def sum_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def sum_(y, x, *, dim, keepdim):
     total(y, x, dim)
 
 
 @kernel("cuda")
-def sum_to_shape(y: DeviceArray, x: DeviceArray, *, shape: tuple[int, ...]) -> None:
+def sum_to_shape(y, x, *, shape):
     dims = dims_to_shape(x, shape)
     if dims:
         total(y, x, dims)
@@ -109,18 +109,18 @@ def sum_to_shape(y: DeviceArray, x: DeviceArray, *, shape: tuple[int, ...]) -> N
 
 
 @kernel("cuda")
-def mean(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def mean(y, x, *, dim, keepdim):
     total(y, x, dim)
     pointwise("div", y, y, reduced_count(x.shape, dim) or np.nan)
 
 
 @kernel("cuda")
-def prod(y: DeviceArray, x: DeviceArray, *, dim: int | None, keepdim: bool) -> None:
+def prod(y, x, *, dim, keepdim):
     fold(kernels.PROD, y, x, dim, 1)
 
 
 @kernel("cuda")
-def prod_of_others(y: DeviceArray, x: DeviceArray) -> None:
+def prod_of_others(y, x):
     rows = contiguous(x).reshape((-1, x.shape[-1]) if x.size else (0, 1))
     one, behind = x.dtype.type(1), empty(rows.shape, x.dtype, x.device_index)
     launch(cumulative_product, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
@@ -141,27 +141,27 @@ def end_of(dtype: np.dtype, end: int) -> Any:
 
 
 @kernel("cuda")
-def amax(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def amax(y, x, *, dim, keepdim):
     extremum(kernels.AMAX, y, x, dim, -1)
 
 
 @kernel("cuda")
-def amin(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def amin(y, x, *, dim, keepdim):
     extremum(kernels.AMIN, y, x, dim, 1)
 
 
 @kernel("cuda")
-def any_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def any_(y, x, *, dim, keepdim):
     fold(kernels.ANY, y, x, dim, 0)
 
 
 @kernel("cuda")
-def all_(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def all_(y, x, *, dim, keepdim):
     fold(kernels.ALL, y, x, dim, 1)
 
 
 @kernel("cuda")
-def var(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+def var(y, x, *, dim, correction, keepdim):
     count, center = reduced_count(x.shape, dim), empty(y.shape, y.dtype, y.device_index)
     mean(center, x, dim=dim, keepdim=keepdim)
     fold(kernels.SQUARE_DEVIATIONS, y, x, dim, 0, center)
@@ -169,13 +169,13 @@ def var(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim
 
 
 @kernel("cuda")
-def std(y: DeviceArray, x: DeviceArray, *, dim: Dims, correction: float, keepdim: bool) -> None:
+def std(y, x, *, dim, correction, keepdim):
     var(y, x, dim=dim, correction=correction, keepdim=keepdim)
     pointwise("sqrt", y, y)
 
 
 @kernel("cuda")
-def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> None:
+def logsumexp(y, x, *, dim, keepdim):
     largest = empty((y.size,), y.dtype, y.device_index)
     extremum(kernels.AMAX, largest, x, dim, -1)
     each(kernels.finite_or_zero, largest.size, largest)
@@ -185,7 +185,7 @@ def logsumexp(y: DeviceArray, x: DeviceArray, *, dim: Dims, keepdim: bool) -> No
 
 
 @kernel("cuda")
-def norm(y: DeviceArray, x: DeviceArray, *, p: float, dim: Dims, keepdim: bool) -> None:
+def norm(y, x, *, p, dim, keepdim):
     if p == 2:
         fold(kernels.SQUARES, y, x, dim)
         pointwise("sqrt", y, y)

@@ -29,25 +29,25 @@ def scan(rows: Any, y: DeviceArray, x: DeviceArray, identity: Any, dim: int, rev
 
 
 @kernel("cuda")
-def cumsum(y: DeviceArray, x: DeviceArray, *, dim: int, reverse: bool) -> None:
+def cumsum(y, x, *, dim, reverse):
     scan(kernels.cumulative_sum, y, x, 0, dim, reverse)
 
 
 @kernel("cuda")
-def cumprod(y: DeviceArray, x: DeviceArray, *, dim: int, reverse: bool) -> None:
+def cumprod(y, x, *, dim, reverse):
     scan(kernels.cumulative_product, y, x, 1, dim, reverse)
 
 
 @kernel("cuda")
-def cumulative_max(y: DeviceArray, x: DeviceArray, *, dim: int, reverse: bool) -> None:
+def cumulative_max(y, x, *, dim, reverse):
     scan(kernels.cumulative_max, y, x, end_of(numbers(x).dtype, -1), dim, reverse)
 
 
 @kernel("cuda")
-def cumulative_min(y: DeviceArray, x: DeviceArray, *, dim: int, reverse: bool) -> None:
+def cumulative_min(y, x, *, dim, reverse):
     scan(kernels.cumulative_min, y, x, end_of(numbers(x).dtype, 1), dim, reverse)
 
 
 @kernel("cuda")
-def logcumsumexp(y: DeviceArray, x: DeviceArray, *, dim: int, reverse: bool) -> None:
+def logcumsumexp(y, x, *, dim, reverse):
     scan(kernels.cumulative_logsumexp, y, x, -np.inf, dim, reverse)

@@ -35,19 +35,19 @@ for _copy in cpu.COPIES:
 
 
 @kernel("cuda", half="native")
-def view_scatter(y: DeviceArray, x: DeviceArray, values: DeviceArray, *, steps: tuple) -> None:
+def view_scatter(y, x, values, *, steps):
     copy_into(y, x)
     memory.write_through(y, values, steps)
 
 
 @kernel("cuda", half="native")
-def diagonal_into_zeros(dx: DeviceArray, y: DeviceArray, *, shape: tuple[int, ...], **place: int) -> None:
+def diagonal_into_zeros(dx, y, *, shape, **place):
     dx[...] = 0
     dx.view(lambda a: cpu.diagonal(a, **place))[...] = y
 
 
 @kernel("cuda")
-def fold_add(dx: DeviceArray, y: DeviceArray, *, shape: tuple[int, ...], dim: int, size: int, step: int) -> None:
+def fold_add(dx, y, *, shape, dim, size, step):
     outer, inner = prod(shape[:dim]), prod(shape[dim + 1 :])
     out = empty(dx.shape, np.int32, dx.device_index) if dx.dtype == np.bool_ else dx  # the sum of bools is their "or"
     terms = contiguous(y, out.dtype).reshape(outer, y.shape[dim], inner, size)
@@ -57,6 +57,6 @@ def fold_add(dx: DeviceArray, y: DeviceArray, *, shape: tuple[int, ...], dim: in
 
 
 @kernel("cuda", half="native")
-def one_hot(y: DeviceArray, x: DeviceArray, *, num_classes: int) -> None:
+def one_hot(y, x, *, num_classes):
     classes = contiguous(x).reshape(-1)
     over_cells(kernels.one_hot, (1, x.size, num_classes), classes, y.reshape(x.size, num_classes))

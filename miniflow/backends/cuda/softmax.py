@@ -38,20 +38,20 @@ def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int) -> None
 
 
 @kernel("cuda")
-def softmax(y: DeviceArray, x: DeviceArray, *, dim: int) -> None:
+def softmax(y, x, *, dim):
     by_rows(kernels.softmax_rows, y, x, dim=dim)
 
 
 @kernel("cuda")
-def softmax_grad(dx: DeviceArray, dy: DeviceArray, y: DeviceArray, *, dim: int) -> None:
+def softmax_grad(dx, dy, y, *, dim):
     by_rows(kernels.softmax_grad_rows, dx, dy, y, dim=dim)
 
 
 @kernel("cuda")
-def log_softmax(y: DeviceArray, x: DeviceArray, *, dim: int) -> None:
+def log_softmax(y, x, *, dim):
     by_rows(kernels.log_softmax_rows, y, x, dim=dim)
 
 
 @kernel("cuda")
-def log_softmax_grad(dx: DeviceArray, dy: DeviceArray, y: DeviceArray, *, dim: int) -> None:
+def log_softmax_grad(dx, dy, y, *, dim):
     by_rows(kernels.log_softmax_grad_rows, dx, dy, y, dim=dim)

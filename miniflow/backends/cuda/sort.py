@@ -15,7 +15,7 @@ from miniflow.kernels.sort import TILE, bitonic_step, bitonic_tile
 
 
 @kernel("cuda")
-def argsort(y: DeviceArray, x: DeviceArray, *, dim: int, descending: bool, count: int, stable: bool) -> None:
+def argsort(y, x, *, dim, descending, count, stable):
     if y.size == 0:
         return
     x = contiguous(numbers(x).view(lambda a: np.moveaxis(a, dim, -1)))
@@ -44,7 +44,7 @@ def sort_positions(x: DeviceArray, descending: bool, positions: DeviceArray) -> 
 
 
 @kernel("cuda", returns=True)
-def unique(x: DeviceArray, *, dim: int | None, consecutive: bool) -> tuple[DeviceArray, ...]:
+def unique(x, *, dim, consecutive):
     """The shapes of the results depend on values, so that the host has to see them: it finds them too."""
-    found = cpu.unique(x.numpy(), dim=dim, consecutive=consecutive)
-    return tuple([from_host(y, x.device_index) for y in found])
+    results = cpu.unique(x.numpy(), dim=dim, consecutive=consecutive)
+    return tuple([from_host(y, x.device_index) for y in results])

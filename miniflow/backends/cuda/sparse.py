@@ -19,16 +19,16 @@ from miniflow.kernels import sparse as kernels
 
 
 @kernel("cuda")
-def group_rows(out, dy, indices, *, padding_idx, rows) -> None:
+def group_rows(out, dy, indices, *, padding_idx, rows):
     owned, values = out
     fill_into(owned, -1)
     fill_into(values, 0)
     flat, device = integers(indices).reshape(-1), dy.device_index
     table = full((hash_table_size(flat.size),), flat.size, np.int64, device)
-    places = empty((flat.size,), np.int64, device)
-    each(kernels.find_owners, flat.size, flat, padding_idx, table, places)
+    slots = empty((flat.size,), np.int64, device)
+    each(kernels.find_owners, flat.size, flat, padding_idx, table, slots)
     terms = contiguous(dy).reshape(values.shape)
-    over_cells(kernels.add_to_owners, (1, *values.shape), terms, flat, table, places, owned, values)
+    over_cells(kernels.add_to_owners, (1, *values.shape), terms, flat, table, slots, owned, values)
 
 
 def update_rows(rule: str, mutates: Sequence[int], groups: Sequence[Any], attrs: dict[str, Any]) -> None:

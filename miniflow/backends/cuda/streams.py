@@ -109,17 +109,17 @@ def default(device_index: int) -> Stream:
     with _lock:
         if device_index not in _defaults:
             with selected(device_index):
-                made = getattr(cuda, "default_stream", cuda.stream)  # numba's own simulator has but one kind
-                _defaults[device_index] = Stream(device_index, raw=made())
+                new_stream = getattr(cuda, "default_stream", cuda.stream)  # numba's own simulator has but one kind
+                _defaults[device_index] = Stream(device_index, raw=new_stream())
         return _defaults[device_index]
 
 
 def current(device_index: int) -> Stream:
     """The stream into which this thread puts its work on a device."""
-    found = _current.streams.get(device_index)
-    if found is None:
-        found = _current.streams[device_index] = default(device_index)
-    return found
+    current_stream = _current.streams.get(device_index)
+    if current_stream is None:
+        current_stream = _current.streams[device_index] = default(device_index)
+    return current_stream
 
 
 @contextmanager

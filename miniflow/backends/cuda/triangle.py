@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from miniflow.backends.cuda.array import DeviceArray, bits, contiguous
+from miniflow.backends.cuda.array import bits, contiguous
 from miniflow.backends.cuda.rows import over_cells
 from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
 
 
 @kernel("cuda", half="native")
-def triangle(y: DeviceArray, x: DeviceArray, *, diagonal: int, upper: bool) -> None:
+def triangle(y, x, *, diagonal, upper):
     sign, matrices = -1 if upper else 1, (prod(x.shape[:-2]), *x.shape[-2:])
     source, target = bits(contiguous(x).reshape(matrices)), bits(y.reshape(matrices))
     over_cells(kernels.triangle, matrices, source, sign, sign * diagonal, target)

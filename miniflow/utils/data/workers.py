@@ -10,11 +10,10 @@ connection is held by one process only: if that process is lost, the other reads
 Why `fork`, and what that costs. On Linux workers are forked by default, as in PyTorch and OneFlow: data sets defined in
 a notebook, or in a script without `if __name__ == "__main__"`, work, nothing is copied, and a worker starts in
 milliseconds. A fork copies only the calling thread. Memory allocation and OpenBLAS are prepared for that. GNU OpenMP,
-numba's default threads, is not: once the parent has run a parallel loop, a forked worker that runs one is ended by
-numba with SIGTERM. So a worker runs miniflow's own parallel loops in one thread, and if a data set brings parallel
-numba functions of its own, or needs a lock that another thread may hold at that moment, its loader takes
-`multiprocessing_context="forkserver"`. macOS and Windows get `spawn`. Those two need a data set that can be pickled
-(tensors may be in it) and a guarded main.
+numba's default threads, is not: once the parent has run a parallel numba function, a forked worker that runs one is
+ended by numba with SIGTERM. miniflow has none itself. If a data set brings some, or needs a lock that another thread
+may hold at that moment, its loader takes `multiprocessing_context="forkserver"`. macOS and Windows get `spawn`. Those
+two need a data set that can be pickled (tensors may be in it) and a guarded main.
 
 A Tensor, which refuses to be pickled, travels as its array. Pickle is safe here and only here: the other end is our own
 child or parent process, nobody else has the connection, and nothing is kept.
@@ -43,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.cpu import loops
+from miniflow.backends.cpu import threads
 from miniflow.dispatch.tape import no_grad
 from miniflow.errors import WorkerError
 from miniflow.ops.generator import manual_seed
@@ -126,7 +125,7 @@ def run_worker(id: int, job: Job, connection: Connection, parents: Connection) -
     parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    loops.PARALLEL_FROM = math.inf  # see the top of this file
+    threads.SHARED_FROM = math.inf  # the workers are the parallelism: one thread each
     outbox: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(connection, outbox), daemon=True).start()
     epoch = None
