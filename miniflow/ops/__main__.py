@@ -29,9 +29,9 @@ ROOT = Path(miniflow.__file__).parent.parent
 
 def operators() -> list[type[Op]]:
     """All operators with a kernel, by name, but gradients of pointwise ones, and what only passes over graphs make."""
-    found = {op.function_name: op for op in Op.by_name.values() if not op.made_by_passes}
+    ops = {op.function_name: op for op in Op.by_name.values() if not op.made_by_passes}
     return [
-        op for name, op in sorted(found.items())
+        op for name, op in sorted(ops.items())
         if (name in OPERATORS if issubclass(op, Pointwise) else kernel_of("cpu", op.__name__))
     ]  # fmt: skip
 
@@ -61,10 +61,10 @@ def signatures(op: type[Op]) -> str:
     """Its SBP signatures, short."""
     if issubclass(op, Pointwise):
         names = op.formula.operands
-        partial = [chosen for chosen in linear_sets(default_key(op.formula)) if max(chosen) < len(names)]
-        return "; ".join(["S of any dim", *(f"P of {', '.join(names[k] for k in chosen)}" for chosen in partial)])
-    found = "" if op.sbp is None else "; ".join(returned(op.sbp))
-    return "B" if found in ("", "[]") else found.replace("'", '"')
+        partial = [positions for positions in linear_sets(default_key(op.formula)) if max(positions) < len(names)]
+        return "; ".join(["S of any dim", *(f"P of {', '.join(names[k] for k in positions)}" for positions in partial)])
+    text = "" if op.sbp is None else "; ".join(returned(op.sbp))
+    return "B" if text in ("", "[]") else text.replace("'", '"')
 
 
 def rows(with_lines: bool) -> Iterator[Sequence[str]]:
@@ -72,8 +72,8 @@ def rows(with_lines: bool) -> Iterator[Sequence[str]]:
     for op in operators():
         file, line = place(op)
         devices = ", ".join(device for device in ("cpu", "cuda") if kernel_of(device, op.__name__))
-        where = f"{file}:{line}" if with_lines else file
-        yield op.function_name, where, devices, gradients(op), op.amp or "", signatures(op)
+        location = f"{file}:{line}" if with_lines else file
+        yield op.function_name, location, devices, gradients(op), op.amp or "", signatures(op)
 
 
 def markdown() -> str:

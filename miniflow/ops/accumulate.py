@@ -1,6 +1,6 @@
 """Sums whose second term is zero except at a few indices, for compiled graphs: only those elements are touched.
 
-Eager mode adds an array full of zeros, the gradient of a slice or of a lookup, to another gradient.
+In eager mode the gradient of a slice or a lookup is an array mostly of zeros, which is added to another gradient.
 """
 
 from __future__ import annotations

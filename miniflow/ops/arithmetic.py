@@ -462,8 +462,8 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
         raise ArgumentError("clamp: got neither min nor max; give at least one bound")
     operands = input, min, max
     if not are_of_one_float(operands):
-        kind = result_type(*[as_tensor_or_number(x, "clamp") for x in operands if x is not None])
-        operands = [fitting("clamp", x, kind) if isinstance(x, bool | int | float) else x for x in operands]
+        dtype = result_type(*[as_tensor_or_number(x, "clamp") for x in operands if x is not None])
+        operands = [fitting("clamp", x, dtype) if isinstance(x, bool | int | float) else x for x in operands]
         operands = promoted(clamp.op, operands)
     return call(clamp.op, *operands)
 

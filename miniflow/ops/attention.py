@@ -1,4 +1,4 @@
-"""Attention: weighted means of values, the weights being the softmax of products of queries and keys."""
+"""Attention: means of values, weighted by the softmax of the products of queries and keys."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, scale: float | None = None,
     all_see: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The result and the weights, with a mask that is added to the scores; `all_see`: none hides all keys."""
+    """The result and the weights, with a mask that is added to the scores; with `all_see`, each query sees some key."""
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1] or 1)
     scores = (query * scale) @ key.transpose(-2, -1)
@@ -82,14 +82,14 @@ def attend(
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask to be added, in the dtype of `like`: -inf where a bool mask is true; a floating mask as it is."""
+    """A mask to add to scores, in the dtype of `like`: -inf where a bool mask is true; a floating mask as it is."""
     if mask.dtype is not bool_:
         return mask
     return zeros(mask.shape, dtype=like.dtype, device=like._device).masked_fill(mask, -math.inf)
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """(..., h, S, E) -> (..., heads, S, E), each of the h heads several times in a row."""
+    """(..., h, S, E) -> (..., heads, S, E), each of the h heads repeated."""
     *batch, h, rows, width = x.shape
     if heads % h:
         raise ShapeError(

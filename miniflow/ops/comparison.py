@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits with broadcasting; what is NaN, infinite or close; the larger and the smaller of two."""
+"""Comparisons, logical and bitwise functions, tests for NaN and infinity, and elementwise maximum and minimum."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Convolution over sequences, images and volumes, its transpose, and windows as columns.
 
-y = conv(x, w) is linear in x and in w, so that its two gradients are again linear in two things, and the gradients of
-all three are made of the three:
+y = conv(x, w) is linear in x and in w, so each of its two gradients is bilinear as well, and all their gradients are
+composed of the same three ops:
 
     Conv2d(x, w) -> y           dx = DataGrad(dy, w)      dw = WeightGrad(dy, x)
     DataGrad(dy, w) -> dx       ddy = Conv2d(g, w)        dw = WeightGrad(dy, g)
@@ -9,9 +9,8 @@ all three are made of the three:
 
 where g is the cotangent of a gradient. Derivatives of any order follow.
 
-The transposed convolution, a layer that enlarges, is the op which `conv2d` has as its gradient in x. A sequence is an
-image of one row; of a volume, each plane is convolved for all taps along the depth at once, and what lands on one plane
-of the result is added up.
+The transposed convolution is the op that computes the gradient of `conv2d` with respect to x. A sequence is an image of
+one row. The planes of a volume become channels of images, one for each tap along the depth.
 """
 
 from __future__ import annotations
@@ -51,10 +50,12 @@ class Conv2d(Op):
         return (x.shape[0], weight.shape[0], *counts), x.dtype
 
     def sbp(x, weight, bias, *, ranks, groups, **windows):
-        plus = [] if bias is None else [2]
-        given = ["nc..", "oc..", "o"] if groups == 1 else ["n...", "....", "."]
-        result = ["no.."] if groups == 1 else ["n..."]
-        return signatures([*given[:2], given[2] if plus else None], result, linear=[[0, *plus], [1, *plus]], added=[2])
+        bias_position = [] if bias is None else [2]
+        operands = ["nc..", "oc..", "o"] if groups == 1 else ["n...", "....", "."]
+        if bias is None:
+            operands[2] = None
+        linear = [[0, *bias_position], [1, *bias_position]]
+        return signatures(operands, ["no.." if groups == 1 else "n..."], linear=linear, added=[2])
 
     def backward(ctx, dy):
         x, weight = ctx.saved
@@ -81,8 +82,8 @@ class Conv2dDataGrad(Op):
         return shape, dy.dtype
 
     def sbp(dy, weight, *, ranks, groups, **windows):
-        given, result = (["no..", "oc.."], "nc..") if groups == 1 else (["n...", "...."], "n...")
-        return signatures(given, [result], linear=[[0], [1]])
+        operands, result = (["no..", "oc.."], "nc..") if groups == 1 else (["n...", "...."], "n...")
+        return signatures(operands, [result], linear=[[0], [1]])
 
     def backward(ctx, ddx):
         dy, weight = ctx.saved
@@ -105,8 +106,8 @@ class Conv2dWeightGrad(Op):
         return shape, dy.dtype
 
     def sbp(dy, x, *, ranks, groups, **windows):
-        given, result = (["no..", "nc.."], "oc..") if groups == 1 else (["n...", "n..."], "....")
-        return signatures(given, [result], linear=[[0], [1]])
+        operands, result = (["no..", "nc.."], "oc..") if groups == 1 else (["n...", "n..."], "....")
+        return signatures(operands, [result], linear=[[0], [1]])
 
     def backward(ctx, ddweight):
         dy, x = ctx.saved
@@ -121,7 +122,7 @@ def _without_size(attrs: dict) -> dict:
 
 
 def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
-    """Raises an error unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
+    """Raise an error unless x (N, C, H, W), weight (O, C / groups, KH, KW) and bias (O,) fit together."""
     check_image("conv2d", x)
     if weight.ndim != 4 or 0 in weight.shape[1:]:
         raise refusal(ShapeError, "conv2d", "(O, C / groups, KH, KW), none zero but O", weight=weight)
@@ -131,7 +132,7 @@ def _check_operands(x: Any, weight: Any, bias: Any, groups: int) -> None:
 
 
 def _check_channels(op: str, x: Any, weight: Any, bias: Any, groups: int) -> None:
-    """Raises ShapeError unless the channels of x (N, C, *) or (C, *), weight (O, C / groups, *) and bias fit."""
+    """Raise ShapeError unless the channels of x (N, C, *) or (C, *), weight (O, C / groups, *) and bias fit."""
     (o, c), channels = weight.shape[:2], x.shape[1 - weight.ndim]
     operands = f"input {tuple(x.shape)} and weight {tuple(weight.shape)} with groups={groups}"
     if channels != c * groups:
@@ -150,12 +151,12 @@ def _check_channels(op: str, x: Any, weight: Any, bias: Any, groups: int) -> Non
 def _check_cotangent(
     dy: Any, other: Any, x: tuple[int, ...], weight: tuple[int, ...], windows: tuple, groups: int
 ) -> None:
-    """Raises an error unless a convolution of these shapes has the cotangent `dy`: kernels read as far as it says."""
+    """Raise an error unless `dy` is a cotangent of a convolution of these shapes: kernels rely on its shape."""
     require_one_dtype("conv2d", dy, other)
     shape = (x[0], weight[0], *window_counts("conv2d", x, weight[2:], *windows))
     if dy.shape != shape or x[1] != weight[1] * groups or weight[0] % groups:
-        of = f"input {x} and weight {weight} with groups={groups}"
-        raise ShapeError(f"conv2d: got a cotangent of shape {dy.shape} of {of}")
+        operands = f"input {x} and weight {weight} with groups={groups}"
+        raise ShapeError(f"conv2d: got a cotangent of shape {dy.shape} of {operands}")
 
 
 def borders(
@@ -170,22 +171,18 @@ def borders(
         return ((0, 0),) * len(kernel)
     if padding == "same":
         if set(stride) != {1}:
-            wanted = "stride 1: give the padding in numbers"
-            raise ArgumentError(f"{op}: got padding='same' with stride {stride}; expected {wanted}")
+            expected = "stride 1: give the padding in numbers"
+            raise ArgumentError(f"{op}: got padding='same' with stride {stride}; expected {expected}")
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple([(n // 2, n - n // 2) for n in total])
     if isinstance(padding, str):
         raise ArgumentError(f"{op}: got padding={padding!r}; expected 'same', 'valid', or integers")
-    widths = per_dim(op, "padding", padding, len(kernel), least=0)
+    widths = per_dim(op, "padding", padding, len(kernel), minimum=0)
     return tuple(zip(widths, widths, strict=True))
 
 
 def check_weight(op: str, weight: Tensor, dims: int) -> None:
-    """Refuse a weight of another number of dims.
-
-    Raises:
-        ShapeError: if it has.
-    """
+    """Raise ShapeError for a weight of another number of dims, or without elements."""
     if weight.ndim != dims + 2 or 0 in weight.shape[1:]:
         raise refusal(ShapeError, op, f"{dims + 2} dims, none zero but the first", weight=weight)
 
@@ -196,7 +193,7 @@ def _conv(dims, input, weight, bias, stride, padding, dilation, groups) -> Tenso
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
     shape, kernel = input._array.shape, weight._array.shape[2:]
-    if dims != 2 or len(shape) != 4 or len(kernel) != 2:  # of a batch of images the operator does this
+    if dims != 2 or len(shape) != 4 or len(kernel) != 2:  # for a batch of images, the operator checks this
         check_signal(op, input, dims)
         check_weight(op, weight, dims)
         _check_channels(op, input, weight, bias, groups)
@@ -213,14 +210,14 @@ def _conv(dims, input, weight, bias, stride, padding, dilation, groups) -> Tenso
 
 
 def _conv_volume(op, input, weight, bias, stride, border, dilation, groups) -> Tensor:
-    """The planes under the taps of the kernel become channels, of which `Conv2d` adds up the products."""
+    """For each tap along the depth, the planes that it sees become channels of images, for one `Conv2d`."""
     if any(border[0]):
         input = pad(input, (0, 0, 0, 0, *border[0]))
     (n, c, depth, *size), (o, per_group, taps, *kernel) = input.shape, weight.shape
     count = (depth - dilation[0] * (taps - 1) - 1) // stride[0] + 1
     if count < 1:
-        wanted = f"a depth of at least {dilation[0] * (taps - 1) + 1} with its border: pad more"
-        raise refusal(ShapeError, op, wanted, input=input, weight=weight, dilation=dilation)
+        expected = f"a depth of at least {dilation[0] * (taps - 1) + 1} with its border: pad more"
+        raise refusal(ShapeError, op, expected, input=input, weight=weight, dilation=dilation)
     planes, span = input.transpose(1, 2), stride[0] * (count - 1) + 1  # (N, D, C, H, W)
     starts = [tap * dilation[0] for tap in range(taps)]
     windows = stack([planes[:, start : start + span : stride[0]] for start in starts], 3)  # (N, D', C, KD, H, W)
@@ -332,63 +329,65 @@ def _conv_transpose(dims, input, weight, bias, stride, padding, output_padding, 
         options = (stride, padding, output_padding, groups, dilation)
         return _conv_transpose(dims, input.unsqueeze(0), weight, bias, *options).squeeze(0)
     _check_transposed(op, input, weight, bias, groups)
-    step, spread = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
-    border, extra = per_dim(op, "padding", padding, dims, 0), per_dim(op, "output_padding", output_padding, dims, 0)
-    if any(e >= max(s, d) for e, s, d in zip(extra, step, spread, strict=True)):
-        given = f"output_padding={extra} with stride {step} and dilation {spread}"
-        raise ArgumentError(f"{op}: got {given}; expected less than the stride or the dilation")
-    along = zip(input.shape[2:], weight.shape[2:], step, border, extra, spread, strict=True)
+    strides, dilations = per_dim(op, "stride", stride, dims), per_dim(op, "dilation", dilation, dims)
+    paddings = per_dim(op, "padding", padding, dims, 0)
+    output_paddings = per_dim(op, "output_padding", output_padding, dims, 0)
+    if any(e >= max(s, d) for e, s, d in zip(output_paddings, strides, dilations, strict=True)):
+        got = f"output_padding={output_paddings} with stride {strides} and dilation {dilations}"
+        raise ArgumentError(f"{op}: got {got}; expected less than the stride or the dilation")
+    along = zip(input.shape[2:], weight.shape[2:], strides, paddings, output_paddings, dilations, strict=True)
     size = tuple([(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in along])
     if min(size) < 1:
-        raise ShapeError(f"{op}: got input {tuple(input.shape)} and padding {border}: no output is left of size {size}")
-    if any(e >= s for e, s in zip(extra, step, strict=True)):  # more than windows can reach: zeros
+        got = f"input {tuple(input.shape)} and padding {paddings}"
+        raise ShapeError(f"{op}: got {got}: no output is left of size {size}")
+    if any(e >= s for e, s in zip(output_paddings, strides, strict=True)):  # larger than the windows reach: zeros
         y = _conv_transpose(dims, input, weight, None, stride, 0, 0, groups, dilation)
-        y = pad(y, [n for p, e in zip(border[::-1], extra[::-1], strict=True) for n in (-p, e - p)])
+        y = pad(y, [n for p, e in zip(paddings[::-1], output_paddings[::-1], strict=True) for n in (-p, e - p)])
     elif dims == 3:
-        y = _enlarge_volume(input, weight, size, step, border, spread, groups)
+        y = _enlarge_volume(input, weight, size, strides, paddings, dilations, groups)
     else:
         row = (0,) * (2 - dims)  # a sequence is an image of one row
         x, kernel = (input.unsqueeze(-2), weight.unsqueeze(-2)) if dims == 1 else (input, weight)
         y = call(
-            Conv2dDataGrad, x, kernel, size=(1,) * len(row) + size, stride=(1,) * len(row) + step,
-            padding=tuple([(p, p) for p in row + border]), dilation=(1,) * len(row) + spread, groups=groups,
+            Conv2dDataGrad, x, kernel, size=(1,) * len(row) + size, stride=(1,) * len(row) + strides,
+            padding=tuple([(p, p) for p in row + paddings]), dilation=(1,) * len(row) + dilations, groups=groups,
         )  # fmt: skip
         y = y.squeeze(-2) if dims == 1 else y
     return y if bias is None else y + cast(bias, y.dtype).reshape((-1,) + (1,) * dims)
 
 
-def _enlarge_volume(input, weight, size, step, border, spread, groups) -> Tensor:
-    """(N, C, D, H, W) -> (N, O, *size); the sums over the taps of half-precision volumes are in float32."""
+def _enlarge_volume(input, weight, size, stride, padding, dilation, groups) -> Tensor:
+    """(N, C, D, H, W) -> (N, O, *size); for half precision, the sums over the taps are in float32."""
     if input._array.dtype.itemsize == 2:
-        y = _enlarge_volume(cast(input, float32), cast(weight, float32), size, step, border, spread, groups)
+        y = _enlarge_volume(cast(input, float32), cast(weight, float32), size, stride, padding, dilation, groups)
         return cast(y, input.dtype)
     (n, c, depth, *plane), (_, per_group, taps, *kernel) = input.shape, weight.shape
     y = call(
         Conv2dDataGrad, input.transpose(1, 2).reshape((n * depth, c, *plane)),
-        weight.reshape((c, per_group * taps, *kernel)), size=size[1:], stride=step[1:],
-        padding=tuple([(p, p) for p in border[1:]]), dilation=spread[1:], groups=groups,
+        weight.reshape((c, per_group * taps, *kernel)), size=size[1:], stride=stride[1:],
+        padding=tuple([(p, p) for p in padding[1:]]), dilation=dilation[1:], groups=groups,
     )  # fmt: skip
     y = y.reshape((n, depth, per_group * groups, taps, *size[1:])).transpose(1, 2)  # (N, O, D, KD, H', W')
-    whole = max((depth - 1) * step[0] + spread[0] * (taps - 1) + 1, border[0] + size[0])
+    full_depth = max((depth - 1) * stride[0] + dilation[0] * (taps - 1) + 1, padding[0] + size[0])
     total = None
     for tap in range(taps):
         planes = y[:, :, :, tap]
-        if step[0] > 1:  # zeros between the planes
-            planes = pad(planes.unsqueeze(3), (0, 0, 0, 0, 0, step[0] - 1))
-            planes = planes.reshape((n, per_group * groups, depth * step[0], *size[1:]))
-        before = tap * spread[0]
-        planes = pad(planes, (0, 0, 0, 0, before, whole - before - depth * step[0]))
+        if stride[0] > 1:  # zeros between the planes
+            planes = pad(planes.unsqueeze(3), (0, 0, 0, 0, 0, stride[0] - 1))
+            planes = planes.reshape((n, per_group * groups, depth * stride[0], *size[1:]))
+        before = tap * dilation[0]
+        planes = pad(planes, (0, 0, 0, 0, before, full_depth - before - depth * stride[0]))
         total = planes if total is None else total + planes
-    return total.narrow(2, border[0], size[0]).contiguous()
+    return total.narrow(2, padding[0], size[0]).contiguous()
 
 
 def _check_transposed(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
-    """Raises an error unless input (N, C, *), weight (C, O / groups, *) and bias (O,) fit together."""
+    """Raise an error unless input (N, C, *), weight (C, O / groups, *) and bias (O,) fit together."""
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"{op}: got groups={groups!r}; expected an integer of at least 1")
     if input.shape[1] != weight.shape[0] or weight.shape[0] % groups:
-        wanted = "weight (C, O / groups, *) for an input (N, C, *), and groups to divide C"
-        raise refusal(ShapeError, op, wanted, input=input, weight=weight, groups=groups)
+        expected = "weight (C, O / groups, *) for an input (N, C, *), and groups to divide C"
+        raise refusal(ShapeError, op, expected, input=input, weight=weight, groups=groups)
     outputs = weight.shape[1] * groups
     if bias is not None and tuple(bias.shape) != (outputs,):
         raise ShapeError(f"{op}: got bias of shape {tuple(bias.shape)}; expected ({outputs},)")
@@ -458,16 +457,16 @@ def conv_transpose3d(
 
 
 def _windows(op, size, kernel_size, dilation, padding, stride) -> tuple:
-    """Kernel, window counts, border, and for rows and columns the places (1, kernel * count) in the padded image."""
-    kernel, spread = per_dim(op, "kernel_size", kernel_size, 2), per_dim(op, "dilation", dilation, 2)
-    border, step = per_dim(op, "padding", padding, 2, least=0), per_dim(op, "stride", stride, 2)
-    borders = tuple([(p, p) for p in border])
-    counts = window_counts(op, (1, 1, *size), kernel, step, borders, spread)
-    places = [
+    """Kernel, window counts, padding, and the indices (1, kernel * count) of rows and columns in the padded image."""
+    kernel_size, dilation = per_dim(op, "kernel_size", kernel_size, 2), per_dim(op, "dilation", dilation, 2)
+    padding, stride = per_dim(op, "padding", padding, 2, minimum=0), per_dim(op, "stride", stride, 2)
+    borders = tuple([(p, p) for p in padding])
+    counts = window_counts(op, (1, 1, *size), kernel_size, stride, borders, dilation)
+    indices = [
         (np.arange(k)[:, None] * d + np.arange(n) * s).reshape(1, -1)
-        for k, d, n, s in zip(kernel, spread, counts, step, strict=True)
+        for k, d, n, s in zip(kernel_size, dilation, counts, stride, strict=True)
     ]
-    return kernel, counts, border, places
+    return kernel_size, counts, padding, indices
 
 
 @takes_tensors
@@ -494,11 +493,11 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
         return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     check_image("unfold", input)
     n, c, *size = input.shape
-    (kh, kw), (oh, ow), (top, left), places = _windows("unfold", size, kernel_size, dilation, padding, stride)
+    (kh, kw), (oh, ow), (top, left), indices = _windows("unfold", size, kernel_size, dilation, padding, stride)
     if top or left:
         input = pad(input, (left, left, top, top))
-    for dim, place in enumerate(places, start=2):
-        input = call(Index, input, constant_like(input, place), dims=(dim,))
+    for dim, index in enumerate(indices, start=2):
+        input = call(Index, input, constant_like(input, index), dims=(dim,))
     columns = input.reshape((n, c, kh, oh, kw, ow)).permute((0, 1, 2, 4, 3, 5))
     return columns.reshape((n, c * kh * kw, oh * ow))
 
@@ -529,14 +528,14 @@ def fold(
     if input.ndim == 2:
         return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
     height, width = size = per_dim("fold", "output_size", output_size, 2)
-    (kh, kw), (oh, ow), (top, left), (rows, columns) = _windows("fold", size, kernel_size, dilation, padding, stride)
+    (kh, kw), (oh, ow), (top, left), indices = _windows("fold", size, kernel_size, dilation, padding, stride)
     if input.ndim != 3 or input.shape[1] % (kh * kw) or input.shape[2] != oh * ow:
-        wanted = f"(N, C * {kh * kw}, {oh * ow}) for windows of {(kh, kw)} on images of {size}"
-        raise refusal(ShapeError, "fold", wanted, input=input)
+        expected = f"(N, C * {kh * kw}, {oh * ow}) for windows of {(kh, kw)} on images of {size}"
+        raise refusal(ShapeError, "fold", expected, input=input)
     n, c = input.shape[0], input.shape[1] // (kh * kw)
     y = input.reshape((n, c, kh, kw, oh, ow)).permute((0, 1, 2, 4, 3, 5))
     y = y.reshape((n, c, kh * oh, kw * ow))
-    whole = (n, c, height + 2 * top, width + 2 * left)
-    y = call(IndexIntoZeros, y, constant_like(y, rows), dims=(2,), shape=(*whole[:3], kw * ow))
-    y = call(IndexIntoZeros, y, constant_like(y, columns), dims=(3,), shape=whole)
+    padded_shape = (n, c, height + 2 * top, width + 2 * left)
+    y = call(IndexIntoZeros, y, constant_like(y, indices[0]), dims=(2,), shape=(*padded_shape[:3], kw * ow))
+    y = call(IndexIntoZeros, y, constant_like(y, indices[1]), dims=(3,), shape=padded_shape)
     return pad(y, (-left, -left, -top, -top)) if top or left else y

@@ -1,6 +1,6 @@
-"""Creating tensors: from data, filled with a value, of evenly spaced numbers, and the identity matrix.
+"""Creating tensors from data, filled with a value, of evenly spaced numbers, and the identity matrix.
 
-They are made on the device given by `device=`, else on the default one (see `set_default_device`), at first the CPU.
+They are created on the device given by `device=`, or on the default device (see `set_default_device`), first the CPU.
 Dtypes follow PyTorch: Python ints become int64, Python floats the default dtype (float32 unless `set_default_dtype`
 changed it), NumPy arrays and scalars keep theirs.
 """
@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
     dtype: dtype | None
     device: Any
     requires_grad: bool
-    layout: Any  # there is one, strided, whose memory is row-major
+    layout: Any  # ignored: the only layout is strided, in row-major order
     memory_format: Any
 
 
@@ -126,7 +126,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def _borrowing(array: np.ndarray) -> Tensor:
-    """A tensor on memory that others change too; a graph that is being recorded is told so."""
+    """A tensor on memory that others may change too; tells the graph that is being recorded."""
     result = Tensor._wrap(array)
     if modes.tracer is not None:
         modes.tracer.borrowed(result)
@@ -158,11 +158,11 @@ def from_dlpack(source: Any) -> Tensor:
         ) from error
 
 
-def _numpy_dtype(wanted: Any, found: np.dtype) -> np.dtype:
-    """The dtype for data of NumPy dtype `found`: what the caller wants, if that is a conversion between numbers."""
-    if wanted is None or found.hasobject or not (found.kind in "biuf" or found in BY_NUMPY):
-        return as_dtype(found).numpy
-    return as_dtype(wanted).numpy
+def _numpy_dtype(dtype: Any, source: np.dtype) -> np.dtype:
+    """The NumPy dtype for data of dtype `source`: `dtype`, if this is a conversion between numbers."""
+    if dtype is None or source.hasobject or not (source.kind in "biuf" or source in BY_NUMPY):
+        return as_dtype(source).numpy
+    return as_dtype(dtype).numpy
 
 
 def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
@@ -172,12 +172,12 @@ def _from_sequence(data: Any, dtype: dtype | None) -> np.ndarray:
     try:
         array = np.array(_arrays(data) if isinstance(leaf, Tensor) else data)
     except ValueError as error:
-        wanted = f"a rectangular nesting: pad the rows ({error})"
-        raise ShapeError(f"tensor: got nested sequences of unequal lengths; expected {wanted}") from None
+        expected = f"a rectangular nesting: pad the rows ({error})"
+        raise ShapeError(f"tensor: got nested sequences of unequal lengths; expected {expected}") from None
     target = _numpy_dtype(dtype, array.dtype)
-    if dtype is None and array.dtype == float64.numpy:  # NumPy's choice for mixed elements, and for Python's floats
-        found = _dtypes(data) or {get_default_dtype()}
-        target = functools.reduce(promote_types, found).numpy
+    if dtype is None and array.dtype == float64.numpy:  # which NumPy chooses for mixed elements and Python floats
+        dtypes = _dtypes(data) or {get_default_dtype()}
+        target = functools.reduce(promote_types, dtypes).numpy
     with np.errstate(invalid="ignore", over="ignore"):
         result = array.astype(target)
     if target.kind in "iu" and array.dtype.kind in "iuf" and (result != np.trunc(array)).any():
@@ -191,8 +191,8 @@ NUMBERS = {bool, int, float}
 def _dtypes(data: Any) -> set[dtype]:
     """The dtypes of the elements of nested lists."""
     if _is_sequence(data):
-        kinds = set(map(type, data))
-        return {of_scalar(kind()) for kind in kinds} if kinds <= NUMBERS else set().union(*map(_dtypes, data))
+        types = set(map(type, data))
+        return {of_scalar(type_()) for type_ in types} if types <= NUMBERS else set().union(*map(_dtypes, data))
     if type(data) in NUMBERS:
         return {of_scalar(data)}
     return {data.dtype if isinstance(data, Tensor) else as_dtype(np.asarray(data).dtype)}
@@ -234,18 +234,18 @@ def sizes_to_shape(op: str, sizes: tuple) -> tuple[int, ...]:
     return shape
 
 
-def floating_dtype(kind: dtype | None) -> np.dtype:
-    """The dtype asked for, by default the default floating dtype."""
-    return (get_default_dtype() if kind is None else as_dtype(kind)).numpy
+def floating_dtype(dtype: dtype | None) -> np.dtype:
+    """The NumPy dtype of `dtype`; None for the default floating dtype."""
+    return (get_default_dtype() if dtype is None else as_dtype(dtype)).numpy
 
 
 def _filled(
     shape: tuple[int, ...], value: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    place, kind = chosen(device), floating_dtype(dtype)
-    if place is CPU and value == 0:
-        return _leaf(np.zeros(shape, kind), requires_grad)  # the operating system zeroes the pages of large ones
-    return _leaf(memory.full(shape, value, kind, place), requires_grad)
+    device, numpy_dtype = chosen(device), floating_dtype(dtype)
+    if device is CPU and value == 0:
+        return _leaf(np.zeros(shape, numpy_dtype), requires_grad)  # large ones get zeroed pages from the OS
+    return _leaf(memory.full(shape, value, numpy_dtype, device), requires_grad)
 
 
 def like_options(
@@ -261,7 +261,7 @@ def like_options(
 
 
 def note_created(result: Tensor) -> Tensor:
-    """`result`, a tensor made from numbers; a graph that is being recorded is told so."""
+    """`result`, a newly created tensor; tells the graph that is being recorded."""
     if modes.tracer is not None:
         modes.tracer.created(result)
     return result
@@ -349,16 +349,15 @@ def full(
         raise DTypeError(f"full: got size={size!r}; expected a sequence of integers such as ({size!r},)")
     if isinstance(fill_value, Tensor):
         dtype, fill_value = fill_value.dtype if dtype is None else dtype, fill_value.item()
-    own = of_scalar(fill_value)
-    kind = own if dtype is None else as_dtype(dtype)
-    value = fitting("full", fill_value, kind)
-    return _filled(sizes_to_shape("full", tuple(size)), value, kind, device, requires_grad)
+    dtype = of_scalar(fill_value) if dtype is None else as_dtype(dtype)
+    value = fitting("full", fill_value, dtype)
+    return _filled(sizes_to_shape("full", tuple(size)), value, dtype, device, requires_grad)
 
 
 def scalar_tensor(s: Number, dtype: dtype | None = None, *, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor without dims, of the default floating dtype unless another is given. `torch.scalar_tensor`."""
-    kind = get_default_dtype() if dtype is None else dtype
-    return full((), s, kind, device=device, requires_grad=requires_grad)
+    dtype = get_default_dtype() if dtype is None else dtype
+    return full((), s, dtype, device=device, requires_grad=requires_grad)
 
 
 @takes_tensors
@@ -507,24 +506,24 @@ def arange(
     if not all(isinstance(v, int | float) for v in (start, end, step)):
         raise refusal(ArgumentTypeError, "arange", "numbers", start=start, end=end, step=step)
     integral = all(isinstance(v, int) for v in (start, end, step))
-    kind = (int64 if integral else get_default_dtype()) if dtype is None else as_dtype(dtype)
+    result_dtype = (int64 if integral else get_default_dtype()) if dtype is None else as_dtype(dtype)
     finite = all(map(math.isfinite, (start, end, step)))
-    if kind is int64 and finite:
+    if result_dtype is int64 and finite:
         start, end, step, integral = int(start), int(end), int(step), True
     if step == 0 or not finite or (end - start) * (1 if step > 0 else -1) < 0:
-        wanted = "finite bounds and a nonzero step that leads from start to end"
-        raise ArgumentError(f"arange: got start={start}, end={end}, step={step}; expected {wanted}")
+        expected = "finite bounds and a nonzero step that leads from start to end"
+        raise ArgumentError(f"arange: got start={start}, end={end}, step={step}; expected {expected}")
     count = -((start - end) // step) if integral else math.ceil((end - start) / step)
-    if kind.category == 1:
+    if result_dtype.category == 1:
         start, step = int(start), int(step)
-    return new_leaf((start + np.arange(count) * step).astype(kind.numpy), device, requires_grad)
+    return new_leaf((start + np.arange(count) * step).astype(result_dtype.numpy), device, requires_grad)
 
 
-def _between(op: str, start: Number, end: Number, steps: int, kind: np.dtype) -> np.ndarray:
+def _between(op: str, start: Number, end: Number, steps: int, dtype: np.dtype) -> np.ndarray:
     """`steps` equally spaced float64 numbers, symmetric in rounding; the ends are exact, but cut for integer dtypes."""
     if steps < 0:
         raise ArgumentError(f"{op}: got steps={steps}; expected at least 0")
-    start, end = (float(int(v) if kind.kind in "iu" else v) for v in (start, end))
+    start, end = (float(int(v) if dtype.kind in "iu" else v) for v in (start, end))
     if steps < 2:
         return np.full(steps, start)
     step, i = (end - start) / (steps - 1), np.arange(steps)
@@ -551,8 +550,8 @@ def linspace(
 
     Source: `torch.linspace`.
     """
-    kind = floating_dtype(dtype)
-    return new_leaf(_between("linspace", start, end, steps, kind).astype(kind), device, requires_grad)
+    numpy_dtype = floating_dtype(dtype)
+    return new_leaf(_between("linspace", start, end, steps, numpy_dtype).astype(numpy_dtype), device, requires_grad)
 
 
 def logspace(
@@ -569,9 +568,9 @@ def logspace(
 
     Source: `torch.logspace`.
     """
-    kind = floating_dtype(dtype)
-    powers = np.power(float(base), _between("logspace", start, end, steps, kind))
-    return new_leaf(powers.astype(kind), device, requires_grad)
+    numpy_dtype = floating_dtype(dtype)
+    powers = np.power(float(base), _between("logspace", start, end, steps, numpy_dtype))
+    return new_leaf(powers.astype(numpy_dtype), device, requires_grad)
 
 
 def eye(

@@ -20,7 +20,7 @@ from miniflow.ops.padding import pad
 from miniflow.ops.promotion import cast, to_device
 from miniflow.tensor import Tensor, constant_like
 
-IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that differences of two of them are no NaN
+IMPOSSIBLE = -1e30  # the logarithm of 0, finite so that the difference of two of them is not NaN
 
 
 Lengths = Tensor | Sequence[int] | int
@@ -85,8 +85,8 @@ def ctc_loss(
 
 def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or targets.ndim > 2:
-        wanted = "(T, N, C) and (N, S), or (T, C) and (S,)"
-        raise refusal(ShapeError, "ctc_loss", wanted, log_probs=log_probs, targets=targets)
+        expected = "(T, N, C) and (N, S), or (T, C) and (S,)"
+        raise refusal(ShapeError, "ctc_loss", expected, log_probs=log_probs, targets=targets)
     if targets._array.dtype.kind not in "iu":
         raise DTypeError(f"ctc_loss: got targets of {targets.dtype}; expected an integer dtype: use targets.long()")
     if not 0 <= blank < log_probs.shape[-1]:
@@ -109,11 +109,11 @@ def _as_lengths(name: str, lengths: Lengths, log_probs: Tensor, limit: int) -> T
 
 
 def _in_rows(targets: Tensor, lengths: Tensor) -> Tensor:
-    """(N, S) from targets that stand in a row; what is beyond a length is any label."""
+    """(N, S) from concatenated targets; elements beyond a length are arbitrary labels."""
     counts = lengths.cpu().numpy()
     starts, columns = counts.cumsum() - counts, np.arange(counts.max(initial=0))
-    at = np.minimum(starts[:, None] + columns, max(len(targets) - 1, 0))
-    return targets.gather(0, constant_like(targets, at.reshape(-1))).reshape(at.shape)
+    indices = np.minimum(starts[:, None] + columns, max(len(targets) - 1, 0))
+    return targets.gather(0, constant_like(targets, indices.reshape(-1))).reshape(indices.shape)
 
 
 def _log_likelihood(
@@ -135,8 +135,8 @@ def _log_likelihood(
     emitted = log_probs.gather(2, labels.unsqueeze(0).expand((frames, *labels.shape)))
 
     steps = input_lengths.unsqueeze(1)
-    places = constant_like(targets, np.arange(2 * width + 1))
-    alpha = where(places < 2, emitted[0], IMPOSSIBLE)
+    positions = constant_like(targets, np.arange(2 * width + 1))
+    alpha = where(positions < 2, emitted[0], IMPOSSIBLE)
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
         one, two = shifted.narrow(1, 1, 2 * width + 1), shifted.narrow(1, 0, 2 * width + 1)
@@ -166,9 +166,9 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     best, labels = reduction.max(log_probs, 2)
     best, labels = best.transpose(0, 1), labels.transpose(0, 1)
     valid = constant_like(labels, np.arange(frames)) < input_lengths.unsqueeze(1)
-    kept = valid & (labels != log_probs.shape[2] - 1)
+    is_label = valid & (labels != log_probs.shape[2] - 1)
     if merge_repeated:
-        kept = kept & (labels != pad(labels.narrow(1, 0, frames - 1), (1, 0), value=-1))
-    places = where(kept, cast(kept, "int64").cumsum(1) - 1, frames)
-    decoded = full_like(pad(labels, (0, 1)), 0).scatter(1, places, labels)
+        is_label = is_label & (labels != pad(labels.narrow(1, 0, frames - 1), (1, 0), value=-1))
+    positions = where(is_label, cast(is_label, "int64").cumsum(1) - 1, frames)
+    decoded = full_like(pad(labels, (0, 1)), 0).scatter(1, positions, labels)
     return decoded.narrow(1, 0, frames), -where(valid, best, 0.0).sum(1, True)

@@ -1,4 +1,4 @@
-"""Operators of object detection: which boxes to keep, and what of an image is in them."""
+"""Operators of object detection: non-maximum suppression and features of regions."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     corners, best = (x.detach().cpu().numpy() for x in (boxes, scores))
     first, last = corners[:, :2], corners[:, 2:]
     area = (last - first).prod(1)
-    left, kept = np.argsort(-best, kind="stable"), []
-    while left.size:
-        box, left = left[0], left[1:]
-        kept.append(box)
-        both = (np.minimum(last[box], last[left]) - np.maximum(first[box], first[left])).clip(0).prod(1)
+    remaining, selected = np.argsort(-best, kind="stable"), []
+    while remaining.size:
+        box, remaining = remaining[0], remaining[1:]
+        selected.append(box)
+        sides = np.minimum(last[box], last[remaining]) - np.maximum(first[box], first[remaining])
+        intersection = sides.clip(0).prod(1)
         with np.errstate(invalid="ignore"):  # empty boxes
-            left = left[~(both / (area[box] + area[left] - both) > iou_threshold)]
-    return constant_like(boxes, np.array(kept, np.int64))
+            remaining = remaining[~(intersection / (area[box] + area[remaining] - intersection) > iou_threshold)]
+    return constant_like(boxes, np.array(selected, np.int64))
 
 
 @partial(composite, result=lambda x, rois, scale, h, w, *rest: zeros((len(rois), x.shape[1], h, w), dtype=x.dtype))
@@ -109,23 +110,23 @@ def roi_align(
         )
         for axis, bins, n in ((1, pooled_h, input.shape[2]), (0, pooled_w, input.shape[3]))
     )
-    chosen = [np.flatnonzero(image == n) for n in range(input.shape[0])]
-    weights = [[constant_like(input, w[k].astype(input._array.dtype)) for w in (columns, rows)] for k in chosen]
+    members = [np.flatnonzero(image == n) for n in range(input.shape[0])]
+    weights = [[constant_like(input, w[k].astype(input._array.dtype)) for w in (columns, rows)] for k in members]
     pooled = [einsum("chw,kqw,kph->kcpq", x, *pair) for x, pair in zip(input, weights, strict=True)]
-    return cat(pooled).index_select(0, constant_like(input, np.argsort(np.concatenate(chosen))))
+    return cat(pooled).index_select(0, constant_like(input, np.argsort(np.concatenate(members))))
 
 
 def _weights(first: np.ndarray, last: np.ndarray, bins: int, n: int, sampling_ratio: int, aligned: bool) -> np.ndarray:
-    """(K, bins, n): how much of each of n pixels is in each bin of each region."""
+    """(K, bins, n): the weight of each of n pixels in each bin of each region."""
     side = last - first if aligned else np.maximum(last - first, 1)
     count = np.full(len(side), sampling_ratio) if sampling_ratio > 0 else np.ceil(side / bins).astype(int)
     region, bin, point = np.nonzero(np.arange(count.max(initial=0)) < count[:, None, None].repeat(bins, 1))
     count = count[region]
-    at = first[region] + (bin + (point + 0.5) / count) * (side / bins)[region]
-    inside = (at >= -1) & (at <= n)
-    at = at.clip(0, n - 1)
-    low = at.astype(int)
+    positions = first[region] + (bin + (point + 0.5) / count) * (side / bins)[region]
+    inside = (positions >= -1) & (positions <= n)
+    positions = positions.clip(0, n - 1)
+    low = positions.astype(int)
     weights = np.zeros((len(side), bins, n))
-    np.add.at(weights, (region, bin, low), inside * (low + 1 - at) / count)
-    np.add.at(weights, (region, bin, np.minimum(low + 1, n - 1)), inside * (at - low) / count)
+    np.add.at(weights, (region, bin, low), inside * (low + 1 - positions) / count)
+    np.add.at(weights, (region, bin, np.minimum(low + 1, n - 1)), inside * (positions - low) / count)
     return weights

@@ -1,4 +1,4 @@
-"""Diagonals and triangles of matrices: read as views, made, masked, and listed as indices."""
+"""Diagonals and triangles of matrices: views of diagonals, diagonal matrices, `tril` and `triu`, and their indices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FARTHEST = 2**31 - 1  # NumPy's diagonals are numbered in 32 bits
 
 
 def nearest_offset(offset: int) -> int:
-    """The offset of a diagonal; of one beyond all matrices, which has no elements, one that kernels can add to."""
+    """The offset of a diagonal, limited to what kernels can add to; diagonals that far out have no elements."""
     return max(-FARTHEST, min(operator.index(offset), FARTHEST))
 
 
@@ -77,8 +77,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         raise ShapeError("diag_embed: got a tensor of no dims; expected at least 1 dim")
     ndim, size = input.ndim + 1, input.shape[-1] + abs(offset)
     dim1, dim2 = wrap_dims("diag_embed", (dim1, dim2), ndim)
-    rest = iter(input.shape[:-1])
-    shape = tuple([size if d in (dim1, dim2) else next(rest) for d in range(ndim)])
+    sizes = iter(input.shape[:-1])
+    shape = tuple([size if d in (dim1, dim2) else next(sizes) for d in range(ndim)])
     return call(DiagonalIntoZeros, input, shape=shape, offset=offset, dim1=dim1, dim2=dim2)
 
 
@@ -108,8 +108,8 @@ class Triangle(Op):
         return x.shape, x.dtype
 
     def sbp(x, *, ranks, diagonal, upper):
-        kept = letters_but(x.ndim, -2, -1)
-        return signatures([kept], [kept], linear=[[0]])
+        x_dims = letters_but(x.ndim, -2, -1)
+        return signatures([x_dims], [x_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Triangle, dy, **ctx.attrs)
@@ -198,7 +198,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 def tril_indices(
     row: int, col: int, offset: int = 0, dtype: Any = int64, *, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """The rows and the columns of the places that `tril` keeps of a matrix (row, col): (2, number of places).
+    """The row and column indices of the elements that `tril` keeps of a matrix (row, col): (2, count).
 
     Args:
         row, col: the sizes of the matrix.
@@ -213,23 +213,23 @@ def tril_indices(
 
     Source: `torch.tril_indices`.
     """
-    return _places("tril_indices", np.tril, row, col, offset, dtype, device, requires_grad)
+    return _triangle_indices("tril_indices", np.tril, row, col, offset, dtype, device, requires_grad)
 
 
 def triu_indices(
     row: int, col: int, offset: int = 0, dtype: Any = int64, *, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """The rows and the columns of the places that `triu` keeps of a matrix (row, col): (2, number of places).
+    """The row and column indices of the elements that `triu` keeps of a matrix (row, col): (2, count).
 
     Args, Raises: as of `tril_indices`.
 
     Source: `torch.triu_indices`.
     """
-    return _places("triu_indices", np.triu, row, col, offset, dtype, device, requires_grad)
+    return _triangle_indices("triu_indices", np.triu, row, col, offset, dtype, device, requires_grad)
 
 
-def _places(name: str, part: Callable, row, col, offset, kind, device, requires_grad) -> Tensor:
+def _triangle_indices(name: str, triangle: Callable, row, col, offset, dtype, device, requires_grad) -> Tensor:
     shape = sizes_to_shape(name, (row, col))
     offset = max(-row - 1, min(offset, col + 1))
-    places = np.stack(np.nonzero(part(np.ones(shape, bool), offset)))
-    return new_leaf(places.astype(as_dtype(kind).numpy), device, requires_grad)
+    indices = np.stack(np.nonzero(triangle(np.ones(shape, bool), offset)))
+    return new_leaf(indices.astype(as_dtype(dtype).numpy), device, requires_grad)

@@ -140,11 +140,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Source: `torch.nn.functional.bilinear`.
     """
     if not (input1.ndim and input2.ndim and weight.ndim == 3):
-        wanted = "(..., in1), (..., in2) and (out, in1, in2)"
-        raise refusal(ShapeError, "bilinear", wanted, input1=input1, input2=input2, weight=weight)
+        expected = "(..., in1), (..., in2) and (out, in1, in2)"
+        raise refusal(ShapeError, "bilinear", expected, input1=input1, input2=input2, weight=weight)
     rows, (out, in1, in2) = tuple(input1.shape[:-1]), weight.shape
     if tuple(input2.shape[:-1]) != rows or (input1.shape[-1], input2.shape[-1]) != (in1, in2):
-        wanted = f"(..., {in1}) and (..., {in2})"
-        raise refusal(ShapeError, "bilinear", wanted, input1=input1, input2=input2, weight=weight)
+        expected = f"(..., {in1}) and (..., {in2})"
+        raise refusal(ShapeError, "bilinear", expected, input1=input1, input2=input2, weight=weight)
     products = input1.unsqueeze(-1) * input2.unsqueeze(-2)
     return linear(products.reshape((*rows, in1 * in2)), weight.reshape((out, in1 * in2)), bias)

@@ -1,4 +1,4 @@
-"""Dropout: random zeros, and the rest scaled up so that the mean stays."""
+"""Dropout: random zeros; the other elements are scaled so that the mean stays the same."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Dropout(Op):
         return signatures([letters(x.ndim)], [letters(x.ndim)] * 2)
 
     def on_shard(op, arrays, attrs, bounds, operands):
-        whole = memory.full(operands[0].shape, 1, operands[0].dtype, of_array(arrays[0]))
-        factors, keep = [cut(array, bounds) for array in run_kernel(Dropout, [whole], attrs)]
+        ones = memory.full(operands[0].shape, 1, operands[0].dtype, of_array(arrays[0]))
+        factors, keep = [cut(array, bounds) for array in run_kernel(Dropout, [ones], attrs)]
         return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):
@@ -55,7 +55,7 @@ add_gradient(DropoutGrad, "dy")(_dropout_grad)
 
 
 class DropoutMask(Op):
-    """The `keep` of `Dropout` alone, for compiled graphs: the op that reads it scales."""
+    """Only the `keep` of `Dropout`, for compiled graphs: the op that reads it does the scaling."""
 
     made_by_passes = True
 
@@ -110,9 +110,9 @@ def _drop_channels(op: str, dims: tuple[int, ...], expected: str, input, p, trai
 
 
 def _channels(x: Tensor, single: bool) -> tuple[int, ...]:
-    """The shape of numbers for each channel of `x`, without a batch if `single`."""
-    kept = 1 if single else 2
-    return (*x.shape[:kept], *(1,) * (x.ndim - kept))
+    """The shape of one factor per channel of `x`; `single` means that `x` has no batch dim."""
+    ndim = 1 if single else 2
+    return (*x.shape[:ndim], *(1,) * (x.ndim - ndim))
 
 
 @takes_tensors
@@ -147,16 +147,16 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _drop_channels("dropout3d", (4, 5), expected, input, p, training, inplace)
 
 
-SATURATION = -1.7580993408473766  # - scale * alpha of `selu`: what it tends to
+SATURATION = -1.7580993408473766  # -scale * alpha of `selu`, its limit at -inf
 
 
 def _alpha_dropped(input: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool) -> Tensor:
     """Set to SATURATION with probability p, drawn in `shape`; then shift and scale to keep mean 0 and variance 1."""
     if not training or p == 0:
         return dropout(input, p, False)
-    kept = dropout(new_ones(input, shape), p) != 0
+    keep = dropout(new_ones(input, shape), p) != 0
     scale = 0.0 if p == 1 else ((1 - p) * (1 + p * SATURATION**2)) ** -0.5
-    y = where(kept, input, SATURATION) * scale + -scale * p * SATURATION
+    y = where(keep, input, SATURATION) * scale + -scale * p * SATURATION
     return input.copy_(y) if inplace else y
 
 

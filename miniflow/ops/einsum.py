@@ -1,6 +1,6 @@
 """Sums of products over named dims: `einsum`, `tensordot` for two tensors, and `kron`, which sums over none.
 
-Two operands at a time become a batch of matrix products, and then the next is taken in:
+Two operands at a time are combined by a batch of matrix products, and the result with the next operand:
 
     x: batch, left, summed  ->  (B, L, K)          y: batch, summed, right  ->  (B, K, R)
     x @ y  ->  (B, L, R)  ->  batch, left, right
@@ -45,17 +45,17 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     tensors = sizes_of(operands)
     terms, result = _parsed(equation, tensors)
     sizes: dict[str, int] = {}
-    found = []
+    results = []
     for term, x in zip(terms, tensors, strict=True):
         term, x = _without_repeats(term, x)
         for letter, size in zip(term, x.shape, strict=True):
             if size != sizes.setdefault(letter, size) and 1 not in (size, sizes[letter]):
                 raise ShapeError(f"einsum: got sizes {sizes[letter]} and {size} of {letter!r} in {equation!r}")
             sizes[letter] = max(size, sizes[letter])
-        found.append((term, x))
-    term, x = found[0]
-    for i, (other, y) in enumerate(found[1:], 1):
-        needed = set(result).union(*[t for t, _ in found[i + 1 :]])
+        results.append((term, x))
+    term, x = results[0]
+    for i, (other, y) in enumerate(results[1:], 1):
+        needed = set(result).union(*[t for t, _ in results[i + 1 :]])
         term, x = _product(term, x, other, y, needed, sizes)
     x = _summed(term, x, set(result))
     term = [letter for letter in term if letter in result]
@@ -63,7 +63,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with capital letters for what the dots stand for."""
+    """The letters of each operand and of the result, with capital letters for the dims of the ellipsis."""
     if not isinstance(equation, str):
         raise ArgumentTypeError(
             f"einsum: got an equation of type {type(equation).__name__}; expected a str, as 'ij,jk->ik'"
@@ -101,7 +101,7 @@ def _without_repeats(term: str, x: Tensor) -> tuple[str, Tensor]:
 
 
 def _summed(term: str, x: Tensor, needed: set[str]) -> Tensor:
-    """Without the dims whose letters nobody needs."""
+    """Sum over the dims whose letters are not needed."""
     dims = [d for d, letter in enumerate(term) if letter not in needed]
     return x.sum(dims) if dims else x
 
@@ -109,14 +109,14 @@ def _summed(term: str, x: Tensor, needed: set[str]) -> Tensor:
 def _product(
     term: str, x: Tensor, other: str, y: Tensor, needed: set[str], sizes: dict[str, int]
 ) -> tuple[str, Tensor]:
-    """Two operands become one with the letters that are needed."""
+    """The product of two operands, with the letters that are needed."""
     x, y = _summed(term, x, needed | set(other)), _summed(other, y, needed | set(term))
     term = "".join(c for c in term if c in needed or c in other)
     other = "".join(c for c in other if c in needed or c in term)
-    both = [c for c in term if c in other]
-    batch, summed = [c for c in both if c in needed], [c for c in both if c not in needed]
-    left, right = [c for c in term if c not in both], [c for c in other if c not in both]
-    x, y = (v.expand([n if c not in both else sizes[c] for c, n in zip(t, v.shape, strict=True)])
+    common = [c for c in term if c in other]
+    batch, summed = [c for c in common if c in needed], [c for c in common if c not in needed]
+    left, right = [c for c in term if c not in common], [c for c in other if c not in common]
+    x, y = (v.expand([n if c not in common else sizes[c] for c, n in zip(t, v.shape, strict=True)])
             for t, v in ((term, x), (other, y)))  # fmt: skip
     b, k = (prod(sizes[c] for c in letters) for letters in (batch, summed))
     rows, columns = (prod(sizes[c] for c in letters) for letters in (left, right))

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up by integers: one by one, or combined over bags; and `one_hot`, rows of the identity."""
+"""Looking up rows of a table by integers, one by one or combined over bags; `one_hot`."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Embedding(Op):
         if indices.dtype.kind not in "iu":
             raise DTypeError(f"embedding: got indices of {indices.dtype}; expected an integer dtype: use input.long()")
         if weight.ndim != 2:
-            given = f"a weight of shape {tuple(weight.shape)}"
-            raise ShapeError(f"embedding: got {given}; expected (num_embeddings, embedding_dim)")
+            got = f"a weight of shape {tuple(weight.shape)}"
+            raise ShapeError(f"embedding: got {got}; expected (num_embeddings, embedding_dim)")
         remedy = ": check the indices, or make num_embeddings larger"
         check_in_range("embedding", indices, 0, weight.shape, remedy=remedy)
         return (*indices.shape, weight.shape[1]), weight.dtype
 
     def sbp(indices, weight, *, ranks, padding_idx):
-        rows = letters(indices.ndim)
-        return signatures([rows, ".Z"], [rows + "Z"], linear=[[1]])
+        batch_dims = letters(indices.ndim)
+        return signatures([batch_dims, ".Z"], [batch_dims + "Z"], linear=[[1]])
 
     def backward(ctx, dy):
         rows = input_shape(ctx, 1)[0]
@@ -62,8 +62,8 @@ class EmbeddingGrad(Op):
         return (rows, dy.shape[-1]), dy.dtype
 
     def sbp(dy, indices, *, ranks, rows, padding_idx):
-        given = letters(indices.ndim)
-        return signatures([given + "Z", given], [".Z"], linear=[[0]])
+        batch_dims = letters(indices.ndim)
+        return signatures([batch_dims + "Z", batch_dims], [".Z"], linear=[[0]])
 
     def backward(ctx, g):
         (indices,) = ctx.saved
@@ -112,8 +112,8 @@ def embedding(
     else:
         rows = weight.shape[0] if weight.ndim else 0
         if not -rows <= padding_idx < rows:
-            given = f"padding_idx={padding_idx} for a table of {rows} rows"
-            raise IndexRangeError(f"embedding: got {given}; expected {-rows} to {rows - 1}")
+            got = f"padding_idx={padding_idx} for a table of {rows} rows"
+            raise IndexRangeError(f"embedding: got {got}; expected {-rows} to {rows - 1}")
         padding = padding_idx % rows
     rows = call(Embedding, input, weight, padding_idx=padding)
     if scale_grad_by_freq and rows.requires_grad:
@@ -122,7 +122,7 @@ def embedding(
 
 
 def _divided_by_frequency(dy: Tensor, indices: Tensor, rows: int) -> Tensor:
-    """The gradient of each row by how often its index comes."""
+    """The gradient of each row, divided by how often its index occurs."""
     ones = full((*indices.shape, 1), 1.0, dtype=float32, device=indices._device_and_sbp)
     counts = call(EmbeddingGrad, ones, indices, rows=rows, padding_idx=NO_PADDING)
     return cast(dy / call(Embedding, indices, counts, padding_idx=NO_PADDING), dy.dtype)
@@ -164,28 +164,28 @@ def embedding_bag(
     Source: `torch.nn.functional.embedding_bag`.
     """
     _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
-    if include_last_offset and offsets is not None:  # what comes after the last bag is one more, which is left out
+    if include_last_offset and offsets is not None:  # the end of the last bag begins one more bag, which is dropped
         options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "mode": mode}
         options |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
         return embedding_bag(input, weight, offsets, **options)[:-1]
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-    counted = None if padding_idx is None else (input != padding_idx % weight.shape[0]).unsqueeze(-1)
+    is_counted = None if padding_idx is None else (input != padding_idx % weight.shape[0]).unsqueeze(-1)
     bag = None if offsets is None else _bags(input, offsets)  # the number of the bag of each index
     if mode == "max" and input.numel():
-        return _largest_of_rows(rows, counted) if bag is None else _largest(rows, bag, len(offsets), counted)
+        return _largest_of_rows(rows, is_counted) if bag is None else _largest(rows, bag, len(offsets), is_counted)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    if counted is not None:
-        rows = where(counted, rows, 0.0)
+    if is_counted is not None:
+        rows = where(is_counted, rows, 0.0)
 
     def total(x: Tensor) -> Tensor:
         return x.sum(1) if bag is None else call(EmbeddingGrad, x, bag, rows=len(offsets), padding_idx=NO_PADDING)
 
     if mode == "sum":
         return total(rows)
-    if counted is None:
-        counted = full((*input.shape, 1), True, device=rows._device)
-    return total(rows) / total(cast(counted, rows.dtype)).clamp(1)
+    if is_counted is None:
+        is_counted = full((*input.shape, 1), True, device=rows._device)
+    return total(rows) / total(cast(is_counted, rows.dtype)).clamp(1)
 
 
 def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights) -> None:
@@ -208,36 +208,36 @@ def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise refusal(ShapeError, "embedding_bag", "equal shapes", input=input, per_sample_weights=per_sample_weights)
     if per_sample_weights is not None and per_sample_weights.dtype != weight.dtype:
-        given = f"per_sample_weights of {per_sample_weights.dtype}"
-        raise DTypeError(f"embedding_bag: got {given}; expected {weight.dtype} as the table: use .to(weight.dtype)")
+        got = f"per_sample_weights of {per_sample_weights.dtype}"
+        raise DTypeError(f"embedding_bag: got {got}; expected {weight.dtype} as the table: use .to(weight.dtype)")
 
 
 def _bags(input: Tensor, offsets: Tensor) -> Tensor:
     """The number of the bag of each index."""
-    places = arange(len(input), dtype=offsets.dtype, device=input._device)
-    return searchsorted(offsets, places, right=True) - 1
+    positions = arange(len(input), dtype=offsets.dtype, device=input._device)
+    return searchsorted(offsets, positions, right=True) - 1
 
 
-def _largest_of_rows(rows: Tensor, counted: Tensor | None) -> Tensor:
+def _largest_of_rows(rows: Tensor, is_counted: Tensor | None) -> Tensor:
     """The largest of rows[i] for each i; its gradient goes to the first row that has it."""
-    if counted is None:
+    if is_counted is None:
         return rows.max(1).values
-    largest = where(counted, rows, -math.inf).max(1).values
-    return where(counted.any(1), largest, 0.0)
+    largest = where(is_counted, rows, -math.inf).max(1).values
+    return where(is_counted.any(1), largest, 0.0)
 
 
-def _largest(rows: Tensor, bag: Tensor, count: int, counted: Tensor | None) -> Tensor:
+def _largest(rows: Tensor, bag: Tensor, count: int, is_counted: Tensor | None) -> Tensor:
     """The largest of the rows of each bag; its gradient goes to the first row that has it."""
-    last, at = len(rows) - 1, bag.unsqueeze(1).expand(rows.shape)
+    last, bags = len(rows) - 1, bag.unsqueeze(1).expand(rows.shape)
     with no_grad():
-        least = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._device)
-        shown = rows if counted is None else where(counted, rows, -math.inf)
-        largest = scatter_reduce(least, 0, at, shown, "amax")
-        wins = (shown == index_select(largest, 0, bag)) | shown.isnan()
-        wins = wins if counted is None else wins & counted
-        places = arange(len(rows), device=rows._device).unsqueeze(1).expand(rows.shape)
-        none = full((count, rows.shape[1]), last + 1, dtype=places.dtype, device=rows._device)
-        first = scatter_reduce(none, 0, at, where(wins, places, last + 1), "amin")
+        lowest = full((count, rows.shape[1]), -math.inf, dtype=rows.dtype, device=rows._device)
+        candidates = rows if is_counted is None else where(is_counted, rows, -math.inf)
+        largest = scatter_reduce(lowest, 0, bags, candidates, "amax")
+        is_largest = (candidates == index_select(largest, 0, bag)) | candidates.isnan()
+        is_largest = is_largest if is_counted is None else is_largest & is_counted
+        positions = arange(len(rows), device=rows._device).unsqueeze(1).expand(rows.shape)
+        no_row = full((count, rows.shape[1]), last + 1, dtype=positions.dtype, device=rows._device)
+        first = scatter_reduce(no_row, 0, bags, where(is_largest, positions, last + 1), "amin")
     return where(first <= last, gather(rows, 0, first.clamp(max=last)), 0.0)
 
 

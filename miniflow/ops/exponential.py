@@ -22,7 +22,7 @@ from miniflow.tensor import Tensor, constant_like
 
 
 def _power(x: Any, y: Any, out: np.ndarray) -> None:
-    """x ** y; of integers with a negative exponent what is left of the quotient: 0, but for 1 and -1."""
+    """x ** y; for integers, 1 / x^|y| rounded towards zero if y is negative: 0, except for 1 and -1."""
     if out.dtype.kind not in "iu" or not np.any(np.less(y, 0)):
         np.power(x, y, out=out)
         return
@@ -102,7 +102,7 @@ def rsqrt(x):
     return 1 / scalar.sqrt(x)
 
 
-rsqrt.gradient(lambda dy, out: dy * -0.5 * (out * out * abs(out)))  # -inf at -0.0 too, as from the right
+rsqrt.gradient(lambda dy, out: dy * -0.5 * (out * out * abs(out)))  # -inf at -0.0 too, the limit from the right
 
 
 POWERS = {

@@ -1,6 +1,6 @@
-"""Matrices on LAPACK: determinants, inverses, systems of equations, factorizations. Public as `flow.linalg`.
+"""Linear algebra by LAPACK: determinants, inverses, linear systems, factorizations. Public as `flow.linalg`.
 
-Matrices are (..., rows, columns) in float32 or float64. On a cuda device they take the way through the host.
+Matrices are (..., rows, columns) in float32 or float64. Those on a cuda device are copied to the host and back.
 
 Gradients: Giles, "An extended collection of matrix derivative results", 2008; of qr and svd: Townsend,
 "Differentiating the Singular Value Decomposition", 2016, and `torch.linalg`.
@@ -41,7 +41,7 @@ def matrices(op: str, A: Any, square: bool = True) -> tuple[tuple[int, ...], int
 
 
 class Factorization(Op):
-    """An op of each matrix of a batch."""
+    """An op that computes each matrix of a batch by itself."""
 
     linear: tuple[list[int], ...] = ()  # see `sbp.signatures`
 
@@ -50,8 +50,8 @@ class Factorization(Op):
         batch = letters(A.ndim - 2)
         results = cls.infer(A, *others, **attrs)
         shapes = [shape for shape, _ in (results if isinstance(results, list) else [results])]
-        given, made = [batch + ".."] * (1 + len(others)), [batch + "." * (len(s) - len(batch)) for s in shapes]
-        return signatures(given, made, linear=cls.linear)
+        result_dims = [batch + "." * (len(shape) - len(batch)) for shape in shapes]
+        return signatures([batch + ".."] * (1 + len(others)), result_dims, linear=cls.linear)
 
 
 def identity_like(A: Tensor) -> Tensor:
@@ -401,7 +401,7 @@ def svdvals(A: Tensor) -> Tensor:
 
 
 def largest(values: Tensor, keepdim: bool = False) -> Tensor:
-    """The largest in the last dim of values that are not negative; 0 of none."""
+    """The largest of non-negative values along the last dim; 0 if it is empty."""
     return values.amax(-1, keepdim) if values.shape[-1] else values.sum(-1, keepdim)
 
 

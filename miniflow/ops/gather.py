@@ -41,8 +41,8 @@ def check_reach(op: str, index: Any, shape: tuple[int, ...], dim: int) -> None:
     if (len(index.shape) or 1) != (len(shape) or 1) or any(
         n > size for d, (n, size) in enumerate(zip(index.shape, shape, strict=False)) if d != dim
     ):
-        given = f"an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}"
-        raise ShapeError(f"{op}: got {given}; expected as many dims, and no larger sizes in the other dims")
+        got = f"an index of shape {tuple(index.shape)} for a tensor of shape {tuple(shape)} and dim {dim}"
+        raise ShapeError(f"{op}: got {got}; expected as many dims, and no larger sizes in the other dims")
 
 
 class Gather(Op):
@@ -58,9 +58,9 @@ class Gather(Op):
         return index.shape, x.dtype
 
     def sbp(x, index, *, ranks, dim):
-        kept = common_letters(dim, x.shape, index.shape)
-        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
-        return signatures([kept, along], [along], linear=[[0]])
+        x_dims = common_letters(dim, x.shape, index.shape)
+        index_dims = x_dims[:dim] + "Z"[: len(x_dims)] + x_dims[dim + 1 :]
+        return signatures([x_dims, index_dims], [index_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(ScatterAdd, None, *ctx.saved, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
@@ -108,17 +108,17 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """
     if dim is None:
         return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
-    shape, wanted = input._array.shape, indices._array.shape
+    shape, index_shape = input._array.shape, indices._array.shape
     dim = wrap_dim("take_along_dim", dim, len(shape))
-    if len(shape) != len(wanted):
-        raise ShapeError(f"take_along_dim: got shapes {shape} and {wanted}; expected as many dims in both")
-    common = broadcast_shape(
-        "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], wanted[:dim] + (1,) + wanted[dim + 1 :]
+    if len(shape) != len(index_shape):
+        raise ShapeError(f"take_along_dim: got shapes {shape} and {index_shape}; expected as many dims in both")
+    broadcast = broadcast_shape(
+        "take_along_dim", shape[:dim] + (1,) + shape[dim + 1 :], index_shape[:dim] + (1,) + index_shape[dim + 1 :]
     )
-    input = input.expand(common[:dim] + shape[dim : dim + 1] + common[dim + 1 :])
+    input = input.expand(broadcast[:dim] + shape[dim : dim + 1] + broadcast[dim + 1 :])
     size = input.shape[dim]
     indices = where((indices < 0) & (indices >= -size), indices + size, indices)
-    return gather(input, dim, indices.expand(common[:dim] + wanted[dim : dim + 1] + common[dim + 1 :]))
+    return gather(input, dim, indices.expand(broadcast[:dim] + index_shape[dim : dim + 1] + broadcast[dim + 1 :]))
 
 
 class Scatter(Op):
@@ -134,8 +134,8 @@ class Scatter(Op):
         return x.shape, x.dtype
 
     def sbp(x, index, src, *, ranks, dim):
-        kept = common_letters(dim, x.shape, index.shape)
-        return signatures([kept] * 3, [kept], linear=[[0, 2]])
+        x_dims = common_letters(dim, x.shape, index.shape)
+        return signatures([x_dims] * 3, [x_dims], linear=[[0, 2]])
 
     def backward(ctx, dy):
         (index,) = ctx.saved
@@ -144,9 +144,9 @@ class Scatter(Op):
         if ctx.needs[0]:
             dx = call(Scatter, dy, index, zeros(index.shape, dtype=dy.dtype, device=dy._device), dim=dim)
         if ctx.needs[2]:
-            number = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
-            written = call(Scatter, zeros(shape, dtype=int64, device=dy._device), index, number, dim=dim)
-            is_last = call(Gather, written, index, dim=dim) == number  # no later one replaced it
+            numbers = constant_like(index, np.arange(index._array.size).reshape(index._array.shape))
+            written = call(Scatter, zeros(shape, dtype=int64, device=dy._device), index, numbers, dim=dim)
+            is_last = call(Gather, written, index, dim=dim) == numbers  # no later one replaced it
             dsrc = where(is_last, call(Gather, dy, index, dim=dim), 0.0)
         return dx, None, dsrc
 
@@ -162,10 +162,10 @@ class ScatterAdd(Op):
         return shape, src.dtype
 
     def sbp(x, index, src, *, ranks, dim, shape):
-        kept = common_letters(dim, shape, index.shape)
-        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
-        given = [None if x is None else kept, along, along]
-        return signatures(given, [kept], linear=[[2] if x is None else [0, 2]], added=[0])
+        x_dims = common_letters(dim, shape, index.shape)
+        index_dims = x_dims[:dim] + "Z"[: len(x_dims)] + x_dims[dim + 1 :]
+        operands = [None if x is None else x_dims, index_dims, index_dims]
+        return signatures(operands, [x_dims], linear=[[2] if x is None else [0, 2]], added=[0])
 
     def backward(ctx, dy):
         return dy, None, call(Gather, dy, *ctx.saved, dim=ctx.attrs["dim"]) if ctx.needs[2] else None

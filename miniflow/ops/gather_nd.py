@@ -50,9 +50,9 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
         input: (B, ..., N, ...).
         indices: (B, ..., M).
     """
-    rest = input.shape[indices.ndim :]
-    index = indices.reshape((*indices.shape, *[1] * len(rest)))
-    return input.gather(indices.ndim - 1, index.expand(*indices.shape, *rest))
+    trailing = input.shape[indices.ndim :]
+    index = indices.reshape((*indices.shape, *[1] * len(trailing)))
+    return input.gather(indices.ndim - 1, index.expand(*indices.shape, *trailing))
 
 
 @takes_tensors
@@ -71,12 +71,12 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
         targets: (N,), classes.
         predictions: (N, C).
     """
-    own = predictions.gather(1, targets.reshape((-1, 1)))
-    return ((predictions > own).int().sum(1) < k) & own.reshape(-1).isfinite()
+    score = predictions.gather(1, targets.reshape((-1, 1)))
+    return ((predictions > score).int().sum(1) < k) & score.reshape(-1).isfinite()
 
 
 def _slices(slice_tup_list: Sequence[Sequence[int | None]]) -> tuple[builtins.slice, ...]:
-    return tuple(builtins.slice(*one) for one in slice_tup_list)
+    return tuple(builtins.slice(*bounds) for bounds in slice_tup_list)
 
 
 @takes_tensors
@@ -125,6 +125,6 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     last = offset + builtins.sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if 0 not in size and not 0 <= last < input.numel():
         raise IndexRangeError(f"as_strided: got element {last}; expected at most {input.numel() - 1}")
-    places = np.arange(input.numel())[offset:]
-    places = np.lib.stride_tricks.as_strided(places, size, [places.itemsize * step for step in stride])
-    return take(input, constant_like(input, places.copy()))
+    positions = np.arange(input.numel())[offset:]
+    positions = np.lib.stride_tricks.as_strided(positions, size, [positions.itemsize * step for step in stride])
+    return take(input, constant_like(input, positions.copy()))

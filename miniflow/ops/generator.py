@@ -111,8 +111,8 @@ class Generator:
         refuse_while_recording("set_state")
         array = state._array if isinstance(state, Tensor) else state
         if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.shape != (16,):
-            wanted = "the uint8 tensor of shape (16,) from get_state()"
-            raise ArgumentError(f"set_state: got no generator state; expected {wanted}")
+            expected = "the uint8 tensor of shape (16,) from get_state()"
+            raise ArgumentError(f"set_state: got no generator state; expected {expected}")
         seed, offset = np.ascontiguousarray(array).view("<u8").tolist()
         with one_at_a_time:
             self._seed, self._offset = seed, offset

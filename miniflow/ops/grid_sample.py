@@ -49,18 +49,18 @@ def grid_sample(
     sizes = input.shape[2:]
     dims = len(sizes)
     if dims not in (2, 3) or grid.ndim != dims + 2 or grid.shape[-1] != dims or grid.shape[0] != input.shape[0]:
-        wanted = "[N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"
-        given = f"an input of {tuple(input.shape)} and a grid of {tuple(grid.shape)}"
-        raise ShapeError(f"grid_sample: got {given}; expected {wanted}")
+        expected = "[N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"
+        got = f"an input of {tuple(input.shape)} and a grid of {tuple(grid.shape)}"
+        raise ShapeError(f"grid_sample: got {got}; expected {expected}")
     if mode not in ("bilinear", "nearest", "bicubic")[: 5 - dims] or padding_mode not in PADDING_MODES:
         raise ArgumentError(
             f"grid_sample: got mode={mode!r} and padding_mode={padding_mode!r} for {dims} dims; expected 'bilinear', "
             "'nearest' or for images 'bicubic', and 'zeros', 'border' or 'reflection'"
         )
-    places, shape = grid.flatten(1, -2), grid.shape[1:-1]
+    points, shape = grid.flatten(1, -2), grid.shape[1:-1]
     index = weight = None  # (N, elements that are read for a place, places)
     for d, size in enumerate(sizes):
-        taps, weights = _neighbours(places[..., dims - 1 - d], size, mode, padding_mode, bool(align_corners))
+        taps, weights = _neighbours(points[..., dims - 1 - d], size, mode, padding_mode, bool(align_corners))
         if d:
             taps = (index[:, :, None] * size + taps[:, None]).flatten(1, 2)
             weights = (weight[:, :, None] * weights[:, None]).flatten(1, 2)
@@ -73,17 +73,19 @@ def grid_sample(
     return total.reshape((batch, *shape, channels)).movedim(-1, 1)
 
 
-def _neighbours(place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool) -> tuple[Tensor, Tensor]:
+def _neighbours(
+    positions: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
+) -> tuple[Tensor, Tensor]:
     """Along one dim: which elements are read for a place (N, P), and their weights: (N, elements, P)."""
-    place = (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
+    positions = (positions + 1) * ((size - 1) / 2) if align_corners else (positions + 1) * (size / 2) - 0.5
     if mode != "bicubic":
-        place = _inside(place, size, padding_mode, align_corners)
-    first = (round if mode == "nearest" else floor)(place.detach())
-    part = place - first
+        positions = _inside(positions, size, padding_mode, align_corners)
+    first = (round if mode == "nearest" else floor)(positions.detach())
+    part = positions - first
     weights = {0: part * 0 + 1} if mode == "nearest" else {0: 1 - part, 1: part}
     if mode == "bicubic":
         weights = cubic_weights(part)
-    offsets = constant_like(place, np.array([*weights], place._array.dtype)[:, None])
+    offsets = constant_like(positions, np.array([*weights], positions._array.dtype)[:, None])
     taps, weights = first[:, None] + offsets, stack([*weights.values()], 1)
     if mode == "bicubic":
         taps = _inside(taps, size, padding_mode, align_corners)
@@ -92,14 +94,14 @@ def _neighbours(place: Tensor, size: int, mode: str, padding_mode: str, align_co
     return taps.clamp(0, size - 1).long(), weights
 
 
-def _inside(place: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
+def _inside(positions: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
     """Where places outside are read."""
     if padding_mode == "zeros":
-        return place
+        return positions
     if padding_mode == "reflection":
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
-        place = low + span - abs(((place - low) % (2 * span)) - span) if span else place * 0
-    return place.clamp(0, size - 1)
+        positions = low + span - abs(((positions - low) % (2 * span)) - span) if span else positions * 0
+    return positions.clamp(0, size - 1)
 
 
 @takes_tensors
@@ -125,8 +127,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     dims = len(size) - 2
     if dims not in (2, 3) or tuple(theta.shape) != (size[0], dims, dims + 1):
-        wanted = "[N, 2, 3] for (N, C, H, W), or [N, 3, 4] for (N, C, D, H, W)"
-        raise ShapeError(f"affine_grid: got theta of {tuple(theta.shape)} for size {tuple(size)}; expected {wanted}")
+        expected = "[N, 2, 3] for (N, C, H, W), or [N, 3, 4] for (N, C, D, H, W)"
+        raise ShapeError(f"affine_grid: got theta of {tuple(theta.shape)} for size {tuple(size)}; expected {expected}")
     ends = [(n - 1) / n if not align_corners else float(n > 1) for n in size[2:]]
     axes = np.meshgrid(*[np.linspace(-end, end, n) for end, n in zip(ends, size[2:], strict=True)], indexing="ij")
     points = np.stack([*axes[::-1], np.ones(size[2:])], -1).reshape(-1, dims + 1).astype(theta._array.dtype)

@@ -1,8 +1,8 @@
-"""`x[index]` and `x[index] = value` in PyTorch's rules, parts along one dim, masks, and `where`.
+"""`x[index]` and `x[index] = value` by PyTorch's rules, slices along one dim, masks, and `where`.
 
-An index is taken apart in two steps, as PyTorch does. Its *basic* part, of ints, slices, None and Ellipsis, is a view
+As in PyTorch, an index is applied in two steps. Its *basic* part, of ints, slices, None and Ellipsis, is a view
 (`Slice`). Its *advanced* part, of lists, integer tensors and boolean masks, then picks elements of that view into a
-copy (`Index`): all its parts are brought to coordinates, broadcast together and stacked into one integer tensor of
+copy (`Index`): all its parts are converted to coordinates, broadcast together and stacked into one integer tensor of
 shape (k, *B), whose row j holds the coordinates along dim `dims[j]`.
 """
 
@@ -88,9 +88,9 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     dim = wrap_dim("narrow", dim, len(shape))
     size, first = shape[dim], int(start) + shape[dim] if start < 0 else int(start)
     if length < 0 or not 0 <= first <= size - length:
-        wanted = f"start from {-size} to {size}, and start + length inside the dim"
-        given = f"start={start} and length={length} for dim {dim} of size {size}"
-        raise IndexRangeError(f"narrow: got {given}; expected {wanted}")
+        expected = f"start from {-size} to {size}, and start + length inside the dim"
+        got = f"start={start} and length={length} for dim {dim} of size {size}"
+        raise IndexRangeError(f"narrow: got {got}; expected {expected}")
     return call(Slice, input, index=(slice(None),) * dim + (slice(first, first + int(length)), ...))
 
 
@@ -150,15 +150,15 @@ def _is_plain(part: slice) -> bool:
 
 
 def _pick_by_mask(x: Tensor, dim: int, mask: np.ndarray) -> Tensor:
-    """The elements where a mask over dims `dim`, `dim + 1` ... is true: those dims are made one first."""
-    shape, behind = x._array.shape, dim + mask.ndim
+    """The elements where a mask over dims `dim`, `dim + 1` ... is true; those dims are flattened first."""
+    shape, stop = x._array.shape, dim + mask.ndim
     _check_mask("getitem", mask, dim, shape)
-    flat = x.reshape(shape[:dim] + (mask.size,) + shape[behind:])
+    flat = x.reshape(shape[:dim] + (mask.size,) + shape[stop:])
     return call(Index, flat, constant_like(x, np.flatnonzero(mask)[None]), dims=(dim,))
 
 
 def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, list[Coordinates]]:
-    """Take an index apart.
+    """Split an index into its basic and its advanced part.
 
     Returns:
         the basic part, which holds exactly one Ellipsis and a full slice in place of each dim with an advanced index;
@@ -189,7 +189,7 @@ def parse_index(op: str, shape: tuple[int, ...], index: Any) -> tuple[tuple, lis
 
 
 def _slice_of_ints(op: str, part: slice) -> slice:
-    """A slice of an index in plain Python ints. Steps below 1 are refused."""
+    """A slice with plain Python ints; steps below 1 are refused."""
     step = 1 if part.step is None else int(part.step.__index__())
     if step < 1:
         raise IndexRangeError(
@@ -221,8 +221,9 @@ def _classify(op: str, part: Any) -> Any:
             f"{op}: got an index of uint8, which may mean a mask or positions; convert it with .bool() or .long()"
         )
     if array.dtype.kind not in "biu":
-        wanted = "ints, slices, None, Ellipsis, or tensors and lists of integers or bool"
-        raise DTypeError(f"{op}: got an index of type {type(part).__name__} and dtype {array.dtype}; expected {wanted}")
+        expected = "ints, slices, None, Ellipsis, or tensors and lists of integers or bool"
+        got = f"an index of type {type(part).__name__} and dtype {array.dtype}"
+        raise DTypeError(f"{op}: got {got}; expected {expected}")
     return int(array) if array.ndim == 0 and array.dtype != np.bool_ else array
 
 
@@ -234,8 +235,8 @@ def _dims_taken(part: Any) -> int:
 
 def _check_mask(op: str, mask: np.ndarray, dim: int, shape: tuple[int, ...]) -> None:
     if mask.shape != shape[dim : dim + mask.ndim]:
-        given = f"a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}"
-        raise IndexRangeError(f"{op}: got {given}; expected {tuple(shape[dim : dim + mask.ndim])}")
+        got = f"a mask of shape {mask.shape} for the dims from {dim} on of a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: got {got}; expected {tuple(shape[dim : dim + mask.ndim])}")
 
 
 def stack_coordinates(
@@ -271,8 +272,8 @@ class Index(Op):
         return picked_shape(x.shape, index.shape[1:], dims), x.dtype
 
     def sbp(x, index, *, ranks, dims):
-        whole, batch, picked = picked_letters(x.ndim, index.ndim - 1, dims)
-        return signatures([whole, batch], [picked], linear=[[0]])
+        x_dims, index_dims, result_dims = picked_letters(x.ndim, index.ndim - 1, dims)
+        return signatures([x_dims, index_dims], [result_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
@@ -289,8 +290,8 @@ class IndexIntoZeros(Op):
         return shape, x.dtype
 
     def sbp(x, index, *, ranks, dims, shape):
-        whole, batch, picked = picked_letters(len(shape), index.ndim - 1, dims)
-        return signatures([picked, batch], [whole], linear=[[0]])
+        x_dims, index_dims, result_dims = picked_letters(len(shape), index.ndim - 1, dims)
+        return signatures([result_dims, index_dims], [x_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Index, dy, *ctx.saved, dims=ctx.attrs["dims"]), None
@@ -317,8 +318,8 @@ def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
 
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
     """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
-    whole, of_batch = letters_but(ndim, *dims), letters(batch, ndim)
-    return whole, "." + of_batch, "".join(picked_shape(tuple(whole), tuple(of_batch), dims))
+    x_dims, batch_dims = letters_but(ndim, *dims), letters(batch, ndim)
+    return x_dims, "." + batch_dims, "".join(picked_shape(tuple(x_dims), tuple(batch_dims), dims))
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -356,8 +357,8 @@ def _as_value(x: Tensor, value: Any) -> Tensor:
         return constant_like(x, np.asarray(fitting("setitem", value, x.dtype), x._array.dtype))
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" and array.dtype != x._array.dtype:
-        wanted = "a number, an array or a Tensor"
-        raise DTypeError(f"setitem: got a value of type {type(value).__name__}; expected {wanted}")
+        expected = "a number, an array or a Tensor"
+        raise DTypeError(f"setitem: got a value of type {type(value).__name__}; expected {expected}")
     return constant_like(x, array.astype(x._array.dtype))
 
 
@@ -376,16 +377,16 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        (whole,), (part,) = Slice.common_dims(x.shape, {"index": basic})
+        (x_dims,), (view_dims,) = Slice.common_dims(x.shape, {"index": basic})
         for dim in dims:
-            whole = whole.replace(part[dim], ".")
-        left = "".join([c for d, c in enumerate(part) if d not in dims])
+            x_dims = x_dims.replace(view_dims[dim], ".")
+        picked_dims = "".join([c for d, c in enumerate(view_dims) if d not in dims])
         if index is not None:
             start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
-            left = left[:start] + "." * (index.ndim - 1) + left[start:]
-        given = left[len(left) - value.ndim :]
-        given = "".join([c if n != 1 else "." for c, n in zip(given, value.shape, strict=True)])
-        return signatures([whole, given, None if index is None else "." * index.ndim], [whole], linear=[[0, 1]])
+            picked_dims = picked_dims[:start] + "." * (index.ndim - 1) + picked_dims[start:]
+        value_dims = picked_dims[len(picked_dims) - value.ndim :]
+        value_dims = "".join([c if n != 1 else "." for c, n in zip(value_dims, value.shape, strict=True)])
+        return signatures([x_dims, value_dims, None if index is None else "." * index.ndim], [x_dims], linear=[[0, 1]])
 
     def backward(ctx, dy):
         (index,) = ctx.saved
@@ -402,16 +403,16 @@ class SetItem(Op):
 
 
 def _gradient_of_values(dvalue: Tensor, index: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]) -> Tensor:
-    """The gradient of the values, zero for those that a later one replaced: number them, write, and read again."""
+    """The gradient of the values, zero where a later one replaced it, which is found by writing and reading numbers."""
     sizes, batch = [shape[d] for d in dims], index._array.shape[1:]
-    number = constant_like(index, np.arange(prod(batch)).reshape(batch))
-    place = {"dims": tuple(range(len(dims)))}
-    written = call(SetItem, zeros(*sizes, dtype=int64, device=index._device), number, index, basic=(...,), **place)
-    last = call(Index, written, index, **place) == number
+    numbers = constant_like(index, np.arange(prod(batch)).reshape(batch))
+    attrs = {"dims": tuple(range(len(dims)))}
+    written = call(SetItem, zeros(*sizes, dtype=int64, device=index._device), numbers, index, basic=(...,), **attrs)
+    last = call(Index, written, index, **attrs) == numbers
     if modes.tracer is None and to_host(last._array).all():
         return dvalue
-    behind = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
-    return where(last.reshape(batch + (1,) * behind), dvalue, 0.0)
+    trailing = len(shape) - dims[-1] - 1 if dims[-1] - dims[0] == len(dims) - 1 else len(shape) - len(dims)
+    return where(last.reshape(batch + (1,) * trailing), dvalue, 0.0)
 
 
 class Nonzero(Op):
@@ -487,8 +488,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """
     if isinstance(value, Tensor) and value._array.ndim:
         raise ShapeError(f"masked_fill: got a value of shape {tuple(value.shape)}; expected a number or a 0-dim tensor")
-    kind = value.dtype if isinstance(value, Tensor) else of_scalar(value)
-    if not can_cast(kind, input.dtype):
+    value_dtype = value.dtype if isinstance(value, Tensor) else of_scalar(value)
+    if not can_cast(value_dtype, input.dtype):
         raise DTypeError(
             f"masked_fill: got the value {value!r} for a tensor of {input.dtype}, which cannot hold it: convert one"
         )
@@ -539,8 +540,8 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
     Source: `torch.nonzero`.
     """
     if as_tuple:
-        found = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
-        return tuple([call(Slice, found, index=(..., d)) for d in range(found._array.shape[1])])
+        coordinates = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
+        return tuple([call(Slice, coordinates, index=(..., d)) for d in range(coordinates._array.shape[1])])
     return call(Nonzero, input)
 
 

@@ -1,9 +1,8 @@
 """In-place operations: compute, write through the memory that views share, and rewrite the tape.
 
 The result of `x.add_(y)` is computed like `x + y` and then written into the memory of `x`. On the tape `x` becomes
-that result. If `x` is a view, the history that changes is that of the tensor which owns the memory: it becomes "the
-old tensor with the new values in that place" (`ViewScatter`), and every view regenerates its history from it when it is
-next used.
+that result. If `x` is a view, the history of the tensor that owns the memory changes: it becomes "the old tensor with
+the new values in that view" (`ViewScatter`), and each view regenerates its history from it when it is next used.
 """
 
 from __future__ import annotations
@@ -28,33 +27,27 @@ from miniflow.tensor import Tensor
 
 
 class ViewScatter(Op):
-    """`x` with `values` in place of the view that `steps` take of it.
+    """`x` with `values` in place of a view of it, to which `steps` lead.
 
-    The gradient of `x` is zero in that place, the gradient of `values` is the same view of the cotangent.
+    The gradient of `x` is zero there, and the gradient of `values` is the same view of the cotangent.
     """
 
     amp = "clear"
     computes_in_first = True
-
-    def infer(x, values, *, steps):
-        return x.shape, x.dtype
 
     def sbp(x, values, *, ranks, steps):
         return signatures([None, None], [""], linear=[[0, 1]])
 
     def backward(ctx, dy):
         steps = ctx.attrs["steps"]
-        place = dy
+        view = dy
         for op, attrs in steps:  # the strides of a cotangent need not allow the view
-            place = reshape(place, attrs["shape"]) if op is View else call(op, place, **attrs)
-        return call(ViewScatter, dy, zeros_like(place.detach()), steps=steps), place
+            view = reshape(view, attrs["shape"]) if op is View else call(op, view, **attrs)
+        return call(ViewScatter, dy, zeros_like(view.detach()), steps=steps), view
 
 
 class Overwrite(Op):
-    """`x` with all of its values replaced by constants: it still requires grad, its gradient is zero, as in PyTorch."""
-
-    def infer(x):
-        return x.shape, x.dtype
+    """`x` with all values replaced by constants. As in PyTorch, it still requires grad; its gradient is zero."""
 
     def backward(ctx, dy):
         return zeros_like(dy.detach())
@@ -115,7 +108,7 @@ def _root(x: Tensor) -> tuple[Tensor, tuple]:
 
 
 def _keep_old_values(node: Node, x: Tensor) -> None:
-    """The new node may have saved `x` itself: replace it there by a copy, before its values are overwritten."""
+    """If the new node saved `x` itself, replace it there by a copy, before its values are overwritten."""
     if isinstance(node._saved, list):
         old = None
         for i, (value, _, index) in enumerate(node._saved):
@@ -143,11 +136,11 @@ def rewrite_history(x: Tensor, edge: tuple | None) -> None:
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> None:
-    """`x[key] = value`; see `ops.indexing.locate`. Where nothing is recorded, only the elements named are touched."""
-    value, coordinates, place = indexing.locate("setitem", x, key, value)
+    """`x[key] = value`; see `ops.indexing.locate`. If nothing is recorded, only the indexed elements are touched."""
+    value, coordinates, attrs = indexing.locate("setitem", x, key, value)
     recorded = is_grad_enabled() and (x.requires_grad or value.requires_grad) or modes.tracer is not None
     if recorded or x.is_global:
-        write(x, "setitem", lambda: call(indexing.SetItem, x, value, coordinates, **place))
+        write(x, "setitem", lambda: call(indexing.SetItem, x, value, coordinates, **attrs))
         return
     refuse_shared_elements("setitem", x)
     if value._device != x._device:
@@ -155,6 +148,6 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
             f"setitem: got a value on {value._device} for a tensor on {x._device}: use value.to(x.device)"
         )
     arrays = x._array, value._array, None if coordinates is None else coordinates._array
-    indexing.SetItem.infer(*arrays, **place)
-    kernel_of(x._device.type, "SetItem").run(x._array, *arrays, **place)
+    indexing.SetItem.infer(*arrays, **attrs)
+    kernel_of(x._device.type, "SetItem").run(x._array, *arrays, **attrs)
     x._written()

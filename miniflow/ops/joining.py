@@ -1,4 +1,4 @@
-"""Putting tensors together, and taking them apart."""
+"""Joining and splitting tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from miniflow.tensor import Tensor
 
 
 class Cat(Op):
-    """The tensors one after the other along `dim`; `sizes` are theirs along it."""
+    """The tensors concatenated along `dim`, where they have `sizes`."""
 
     amp = "clear"
     promotes = True
@@ -31,13 +31,13 @@ class Cat(Op):
             if x.shape == first:
                 continue
             if len(x.shape) != len(first) or x.shape[:dim] + x.shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
-                given = f"shape {x.shape} at position {position} and {tuple(first)} at position 0"
-                raise ShapeError(f"cat: got {given}; expected equal sizes in every dim but dim {dim}")
+                got = f"shape {x.shape} at position {position} and {tuple(first)} at position 0"
+                raise ShapeError(f"cat: got {got}; expected equal sizes in every dim but dim {dim}")
         return first[:dim] + (sum(sizes),) + first[dim + 1 :], xs[0].dtype
 
     def sbp(*xs, ranks, dim, sizes):
-        kept = letters_but(xs[0].ndim, dim)
-        return signatures([kept] * len(xs), [kept], linear=[range(len(xs))])
+        x_dims = letters_but(xs[0].ndim, dim)
+        return signatures([x_dims] * len(xs), [x_dims], linear=[range(len(xs))])
 
     def backward(ctx, dy):
         sizes, dim = ctx.attrs["sizes"], ctx.attrs["dim"]
@@ -79,8 +79,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
     Source: `torch.cat`.
     """
-    given = _one_dtype("cat", tensors)
-    tensors = [x for x in given if x._array.shape != (0,)] or given[:1]
+    same_dtype = _one_dtype("cat", tensors)
+    tensors = [x for x in same_dtype if x._array.shape != (0,)] or same_dtype[:1]
     ndim = tensors[0]._array.ndim
     if ndim == 0:
         raise ShapeError("cat: got a 0-dim tensor; expected at least 1 dim: use flow.stack")
@@ -109,8 +109,8 @@ class Stack(Op):
         return first[:dim] + (len(xs),) + first[dim:], xs[0].dtype
 
     def sbp(*xs, ranks, dim):
-        given = letters(xs[0].ndim)
-        return signatures([given] * len(xs), [given[:dim] + "." + given[dim:]], linear=[range(len(xs))])
+        x_dims = letters(xs[0].ndim)
+        return signatures([x_dims] * len(xs), [x_dims[:dim] + "." + x_dims[dim:]], linear=[range(len(xs))])
 
     def backward(ctx, dy):
         dim = ctx.attrs["dim"]
@@ -243,8 +243,8 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
             raise ShapeError(f"tensor_split: got {indices_or_sections} sections; expected at least 1")
         small, larger = divmod(size, indices_or_sections)
         return split(input, [small + (i < larger) for i in range(indices_or_sections)], dim)
-    places = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
-    return tuple([input.narrow(dim, a, max(b - a, 0)) for a, b in zip(places, places[1:], strict=False)])
+    bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
+    return tuple([input.narrow(dim, a, max(b - a, 0)) for a, b in zip(bounds, bounds[1:], strict=False)])
 
 
 @method
@@ -267,13 +267,13 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 def _at_least(ndim: int, tensors: tuple, widen: Callable[[Tensor], Tensor]) -> Any:
     """One tensor, or several, each widened until it has `ndim` dims."""
-    several = sizes_of(tensors)
-    found = []
-    for x in several:
+    inputs = sizes_of(tensors)
+    results = []
+    for x in inputs:
         while x.ndim < ndim:
             x = widen(x)
-        found.append(x)
-    return found[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else tuple(found)
+        results.append(x)
+    return results[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else tuple(results)
 
 
 @takes_tensors

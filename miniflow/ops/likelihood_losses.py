@@ -35,10 +35,10 @@ def poisson_nll_loss(
     else:
         loss = input - target * (input + eps).log()
     if full:
-        several = target > 1
-        t = where(several, target, 1.0)
+        above_one = target > 1
+        t = where(above_one, target, 1.0)
         stirling = t * t.log() - t + (t * (2 * math.pi)).log() * 0.5
-        loss = loss + where(several, stirling, 0.0)
+        loss = loss + where(above_one, stirling, 0.0)
     return loss
 
 

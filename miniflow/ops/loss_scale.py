@@ -1,7 +1,7 @@
-"""What mixed-precision training does to a loss: float32, a scale, gradients unscaled and checked.
+"""Losses in mixed precision: computed in float32 and scaled, and their gradients unscaled and checked.
 
 Gradients below 6e-8 are zero in float16. A loss times 65536 has gradients that much larger; before the update they are
-divided by the same number in float32. Where one of them overflowed, the update is left out. See `amp.GradScaler`.
+divided by the same number in float32. If one of them overflowed, the update is skipped. See `amp.GradScaler`.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
 """
@@ -38,9 +38,9 @@ class AmpBlackIdentity(Op):
 
 
 def in_float32(*operands: Any) -> tuple:
-    """The operands of a loss, kept out of half precision where autocast or a graph might choose it; others unchanged.
+    """The operands of a loss, in float32 where autocast or a graph might choose half precision.
 
-    What is given in half precision outside of autocast stays so.
+    Outside of autocast, operands in half precision stay so.
     """
     if modes.autocast is None and modes.tracer is None:
         return operands
@@ -105,6 +105,6 @@ def any_non_finite(gradients: Sequence[Tensor]) -> Tensor:
     True
     """
     first, *others = [call(AnyNonFinite, *together) for together in by_device(gradients)]
-    for found in others:
-        first = first | to_device(found, first._device)
+    for flag in others:
+        first = first | to_device(flag, first._device)
     return first

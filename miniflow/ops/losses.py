@@ -35,7 +35,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def check_reduction(op: str, reduction: str) -> None:
-    """Refuse anything but the three reductions with an ArgumentError."""
+    """Raise ArgumentError for an unknown reduction."""
     if reduction not in REDUCTIONS:
         raise ArgumentError(f"{op}: got reduction={reduction!r}; expected 'mean', 'sum' or 'none'")
 
@@ -54,8 +54,8 @@ def loss(function: Callable) -> Callable:
     name, signature = function.__name__, inspect.signature(function)
     parameters = list(signature.parameters.values())
     added = inspect.Parameter("reduction", inspect.Parameter.KEYWORD_ONLY, default="mean", annotation="str")
-    behind = [i for i, p in enumerate(parameters) if p.name in ("beta", "pos_weight")]  # in PyTorch's order
-    parameters.insert(behind[0] if behind else len(parameters), added)
+    following = [i for i, p in enumerate(parameters) if p.name in ("beta", "pos_weight")]  # in PyTorch's order
+    parameters.insert(following[0] if following else len(parameters), added)
 
     @functools.wraps(function)
     def reducing(*args: Any, reduction: str = "mean", **kwargs: Any) -> Tensor:
@@ -67,7 +67,7 @@ def loss(function: Callable) -> Callable:
 
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
-    """The rule of losses over rows of classes: (N, C) floating scores, (N,) integer targets, (C,) weights."""
+    """Check the operands of losses over classes: (N, C) floating scores, (N,) integer targets, (C,) weights."""
     require_floating(op, x)
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got class indices of {target.dtype}; expected an integer dtype: use target.long()")
@@ -94,8 +94,8 @@ class CrossEntropy(Op):
     def sbp(x, target, weight, *, ranks, reduction, **attrs):
         if reduction == "mean":  # `cross_entropy` divides the sum of global tensors itself
             return []
-        given = ["r.", "r", None if weight is None else "."]
-        return signatures(given, ["r" if reduction == "none" else "", "r", ""])
+        operands = ["r.", "r", None if weight is None else "."]
+        return signatures(operands, ["r" if reduction == "none" else "", "r", ""])
 
     def backward(ctx, dy):
         x, target, weight, lse, total = ctx.saved
@@ -115,25 +115,25 @@ class CrossEntropyGrad(Op):
         return x.shape, x.dtype
 
     def sbp(dy, x, target, weight, lse, total, *, ranks, reduction, **attrs):
-        given = ["r" if reduction == "none" else "", "r.", "r", None if weight is None else ".", "r", ""]
-        return signatures(given, ["r."], linear=[[0]])
+        operands = ["r" if reduction == "none" else "", "r.", "r", None if weight is None else ".", "r", ""]
+        return signatures(operands, ["r."], linear=[[0]])
 
 
 def target_weights(
     x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
 ) -> Tensor:
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
-    counts, at = counted(target, ignore_index)
-    classes = x.shape[1]
-    q = cast(one_hot(at, classes), x.dtype) * (1.0 - label_smoothing) + label_smoothing / classes
-    return where(counts.unsqueeze(1), q if weight is None else q * weight, 0.0)
+    is_counted, classes = counted(target, ignore_index)
+    num_classes = x.shape[1]
+    q = cast(one_hot(classes, num_classes), x.dtype) * (1.0 - label_smoothing) + label_smoothing / num_classes
+    return where(is_counted.unsqueeze(1), q if weight is None else q * weight, 0.0)
 
 
 def counted(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Which rows count, and their classes; class 0 in the others."""
+    """Which rows count, and the classes, 0 in the other rows."""
     target = cast(target, np.int64)
-    counts = target != ignore_index
-    return counts, where(counts, target, 0)
+    is_counted = target != ignore_index
+    return is_counted, where(is_counted, target, 0)
 
 
 def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
@@ -154,15 +154,15 @@ def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         ShapeError: for other shapes.
     """
     shape, classes = input._array.shape, target._array.shape
-    expected = shape[:1] + shape[2:]
+    class_shape = shape[:1] + shape[2:]
     if len(shape) == 1 and classes in ((), (1,)):
         return input.unsqueeze(0), target.reshape((1,))
-    if len(shape) < 2 or classes != expected and (len(shape) > 2 or classes != (*expected, 1)):
-        wanted = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
-        raise refusal(ShapeError, op, wanted, input=input, target=target)
+    if len(shape) < 2 or classes != class_shape and (len(shape) > 2 or classes != (*class_shape, 1)):
+        expected = "(N, C) and (N,), (N, C, d1, ...) and (N, d1, ...), or (C,) and ()"
+        raise refusal(ShapeError, op, expected, input=input, target=target)
     if len(shape) == 2:
-        return input, target if classes == expected else target.reshape(expected)
-    return input.movedim(1, -1).reshape((prod(expected), shape[1])), target.reshape((prod(expected),))
+        return input, target if classes == class_shape else target.reshape(class_shape)
+    return input.movedim(1, -1).reshape((prod(class_shape), shape[1])), target.reshape((prod(class_shape),))
 
 
 @takes_tensors
@@ -208,8 +208,8 @@ def cross_entropy(
     """
     check_reduction("cross_entropy", reduction)
     if target._array.dtype.kind in "iub" and target.shape == input.shape and input.shape[1:2] > (1,):
-        wanted = "class indices, one for each row: use labels.argmax(1), or labels.float() for class probabilities"
-        raise refusal(ShapeError, "cross_entropy", wanted, input=input, target=target)
+        expected = "class indices, one for each row: use labels.argmax(1), or labels.float() for class probabilities"
+        raise refusal(ShapeError, "cross_entropy", expected, input=input, target=target)
     if input._array.dtype.kind in "iu" and target.is_floating_point():
         raise DTypeError(f"cross_entropy: got input of {input.dtype}; expected logits first, and labels after them")
     if not 0 <= label_smoothing <= 1:
@@ -233,8 +233,8 @@ def _soft_cross_entropy(
 ) -> Tensor:
     shape = input.shape
     if target.shape != shape and target.shape in (shape[:1] + shape[2:], ()):
-        given = f"{target.dtype} labels {tuple(target.shape)} for input {tuple(shape)}"
-        raise DTypeError(f"cross_entropy: got {given}; expected class indices of an integer dtype: use labels.long()")
+        got = f"{target.dtype} labels {tuple(target.shape)} for input {tuple(shape)}"
+        raise DTypeError(f"cross_entropy: got {got}; expected class indices of an integer dtype: use labels.long()")
     if not shape or target.shape != shape:
         raise ShapeError(
             f"cross_entropy: got class probabilities {tuple(target.shape)} for input {tuple(shape)}; expected the "
@@ -280,15 +280,18 @@ def nll_loss(
     """
     check_reduction("nll_loss", reduction)
     input, weight = in_float32(input, weight)
-    rows, classes = as_rows("nll_loss", input, target)
-    check_rows("nll_loss", rows._array, classes._array, None if weight is None else weight._array)
-    counts, at = counted(classes, ignore_index)
-    factor = cast(counts, rows.dtype) if weight is None else where(counts, weight.index_select(0, at), 0.0)
-    picked = rows.gather(1, at.unsqueeze(1)).reshape(-1)
-    loss = where(counts, -(picked * factor), 0.0)
+    rows, targets = as_rows("nll_loss", input, target)
+    check_rows("nll_loss", rows._array, targets._array, None if weight is None else weight._array)
+    is_counted, classes = counted(targets, ignore_index)
+    if weight is None:
+        weights = cast(is_counted, rows.dtype)
+    else:
+        weights = where(is_counted, weight.index_select(0, classes), 0.0)
+    picked = rows.gather(1, classes.unsqueeze(1)).reshape(-1)
+    loss = where(is_counted, -(picked * weights), 0.0)
     if reduction == "none":
         return loss.reshape(target.shape)
-    return loss.sum() if reduction == "sum" else loss.sum() / factor.sum()
+    return loss.sum() if reduction == "sum" else loss.sum() / weights.sum()
 
 
 @loss
@@ -349,7 +352,7 @@ def difference(op: str, input: Tensor, target: Tensor) -> Tensor:
 
 
 def refuse_other_than_probabilities(x: Any, target: Any) -> None:
-    """Raise ArgumentError for numbers that are not from 0 to 1, where they can be looked at."""
+    """Raise ArgumentError for values outside of [0, 1], if they can be read."""
     values = peek(x)
     if values is not None and values.size and not (values.min() >= 0 and values.max() <= 1):
         raise ArgumentError(
@@ -380,10 +383,10 @@ def _(dy, x):
 
 
 def same_floats(op: str, x: Any, target: Any) -> None:
-    """The rule of the binary losses: floating, with the same shape and dtype."""
+    """Check the operands of binary losses: floating, of the same shape and dtype."""
     if x.dtype.kind in "biu" or target.dtype != x.dtype:
-        wanted = "the same floating dtype: use target.to(input.dtype)"
-        raise DTypeError(f"{op}: got input of {x.dtype} and target of {target.dtype}; expected {wanted}")
+        expected = "the same floating dtype: use target.to(input.dtype)"
+        raise DTypeError(f"{op}: got input of {x.dtype} and target of {target.dtype}; expected {expected}")
     if x.shape != target.shape:
         raise ShapeError(f"{op}: got input {x.shape} and target {target.shape}; expected the same shape: reshape")
 
@@ -535,8 +538,8 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        some = target != 0
-        loss = where(some, target * where(some, target, 1.0).log(), 0.0) - target * input
+        nonzero = target != 0
+        loss = where(nonzero, target * where(nonzero, target, 1.0).log(), 0.0) - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
     return reduced("kl_div", loss, reduction)

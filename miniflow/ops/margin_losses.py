@@ -52,7 +52,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0) -> 
 
 
 def _of_pairs(target: Tensor, similar: Tensor, different: Tensor) -> Tensor:
-    """The one loss where the target is 1, the other where it is -1, both (as in PyTorch) for any other target."""
+    """One loss where the target is 1, the other where it is -1, and (as in PyTorch) the sum of both elsewhere."""
     return where(target != -1, similar, 0.0) + where(target != 1, different, 0.0)
 
 
@@ -72,8 +72,8 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     Source: `torch.nn.functional.cosine_embedding_loss`.
     """
     if input1.ndim != target.ndim + 1 or input1.ndim > 2 or input2.ndim != input1.ndim:
-        wanted = "(N, D), (N, D) and (N,), or (D,), (D,) and ()"
-        raise refusal(ShapeError, "cosine_embedding_loss", wanted, input1=input1, input2=input2, target=target)
+        expected = "(N, D), (N, D) and (N,), or (D,), (D,) and ()"
+        raise refusal(ShapeError, "cosine_embedding_loss", expected, input1=input1, input2=input2, target=target)
     squares = [(x * x).sum(-1) + 1e-12 for x in (input1, input2)]
     cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
     similar, different = where(target == 1, 1.0 - cosine, 0.0), (cosine - margin).clamp(0)
@@ -196,12 +196,12 @@ def multi_margin_loss(
         input, target = input.unsqueeze(0), target.reshape(1)
     check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
     classes = input.shape[1]
-    at = cast(target, "int64").unsqueeze(1)
-    excess = (input - input.gather(1, at) + margin).relu()  # unlike that of clamp(0), its slope at 0 is 0
-    excess = where(one_hot(at.reshape(-1), classes) != 0, 0.0, excess * excess if p == 2 else excess)
+    index = cast(target, "int64").unsqueeze(1)
+    excess = (input - input.gather(1, index) + margin).relu()  # unlike that of clamp(0), its slope at 0 is 0
+    excess = where(one_hot(index.reshape(-1), classes) != 0, 0.0, excess * excess if p == 2 else excess)
     loss = excess.sum(1) / classes
     if weight is not None:
-        loss = loss * weight.index_select(0, at.reshape(-1))
+        loss = loss * weight.index_select(0, index.reshape(-1))
     return loss.reshape(()) if single else loss
 
 
@@ -238,7 +238,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
 @takes_tensors
 def combined_margin(x: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
     """What `nn.CombinedMarginLoss` computes."""
-    at = label.unsqueeze(1)
-    own = x.gather(1, at)
-    own = own if m1 == 1 and m2 == 0 else (own.acos() * m1 + m2).cos()
-    return x.scatter(1, at, own - m3)
+    index = label.unsqueeze(1)
+    cosine = x.gather(1, index)
+    cosine = cosine if m1 == 1 and m2 == 0 else (cosine.acos() * m1 + m2).cos()
+    return x.scatter(1, index, cosine - m3)

@@ -39,11 +39,11 @@ class Matmul(Op):
 
     def sbp(x, y, *, ranks, transpose_x, transpose_y):
         dims = max(x.ndim, y.ndim) - 2
-        given = [
+        operands = [
             aligned(x.shape[:-2], dims) + ("KM" if transpose_x else "MK"),
             aligned(y.shape[:-2], dims) + ("NK" if transpose_y else "KN"),
         ]
-        return signatures(given, [letters(dims) + "MN"], linear=[[0], [1]])
+        return signatures(operands, [letters(dims) + "MN"], linear=[[0], [1]])
 
     def backward(ctx, dy):
         x, y = ctx.saved
@@ -110,10 +110,10 @@ class Linear(Op):
         return (*x.shape[:-1], outputs), x.dtype
 
     def sbp(x, weight, bias, *, ranks):
-        plus = [] if bias is None else [2]
+        bias_position = [] if bias is None else [2]
         rows = letters(x.ndim - 1)
         operands = [rows + "K", "OK", None if bias is None else "O"]
-        return signatures(operands, [rows + "O"], linear=[[0, *plus], [1, *plus]], added=[2])
+        return signatures(operands, [rows + "O"], linear=[[0, *bias_position], [1, *bias_position]], added=[2])
 
     def backward(ctx, dy):
         x, weight = ctx.saved
@@ -148,8 +148,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         raise ArgumentTypeError("matmul: got a number; expected tensors of at least 1 dim: use x * y")
     if input.ndim == 0 or other.ndim == 0:
-        wanted = "at least 1-D: use x * y"
-        raise ShapeError(f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected {wanted}")
+        expected = "at least 1-D: use x * y"
+        raise ShapeError(f"matmul: got shapes {tuple(input.shape)} and {tuple(other.shape)}; expected {expected}")
     _check_inner(input, other)
     if input.ndim == 1:
         return matmul(input.unsqueeze(0), other).squeeze(-2 if other.ndim > 1 else 0)
@@ -161,8 +161,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 def _check_inner(x: Tensor, y: Tensor) -> None:
     rows = y.shape[0] if y.ndim == 1 else y.shape[-2]
     if x.shape[-1] != rows:
-        wanted = f"the last size of the first ({x.shape[-1]}) to equal the rows of the second ({rows})"
-        raise ShapeError(f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected {wanted}")
+        expected = f"the last size of the first ({x.shape[-1]}) to equal the rows of the second ({rows})"
+        raise ShapeError(f"matmul: got shapes {tuple(x.shape)} and {tuple(y.shape)}; expected {expected}")
 
 
 def _check_ndim(name: str, expected: int, **operands: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Functions of matrices that are composed of factorizations: ranks, powers, products of many, least squares, norms."""
+"""Functions of matrices composed of factorizations and products: ranks, powers, least squares, norms."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     sizes = [x.shape[0] for x in chain] + [chain[-1].shape[1]]
     for i, x in enumerate(chain[:-1]):
         if x.shape[1] != sizes[i + 1]:
-            given = f"shapes {tuple(tensors[i].shape)} and {tuple(tensors[i + 1].shape)} at positions {i} and {i + 1}"
-            raise ShapeError(f"multi_dot: got {given}; expected as many rows as columns before: transpose one")
+            got = f"shapes {tuple(tensors[i].shape)} and {tuple(tensors[i + 1].shape)} at positions {i} and {i + 1}"
+            raise ShapeError(f"multi_dot: got {got}; expected as many rows as columns before: transpose one")
 
     @functools.cache
     def best(i: int, j: int) -> tuple[int, int]:

@@ -21,8 +21,8 @@ def method(
 
     Args:
         function: the function.
-        checked: whether it is decorated by `takes_tensors` too. False where all it does is to call an op: `dispatch`
-            refuses operands that are not tensors itself, and the call is quicker.
+        checked: whether to decorate it with `takes_tensors` as well. False if it only calls an op: `dispatch` itself
+            refuses operands that are not tensors, and the call is faster.
         in_place: whether there is a method with a trailing underscore too, which writes the result into the tensor.
         aliases: further names of the method.
     """
@@ -37,6 +37,6 @@ def method(
 
 
 def functions() -> dict[str, Callable]:
-    """The methods that are functions of `flow` too: their first parameter is called `input`, that of others `self`."""
+    """The methods that are functions of `flow` too: those whose first parameter is called `input`, not `self`."""
     callables = {name: f for name, f in METHODS.items() if callable(f)}
     return {name: f for name, f in callables.items() if next(iter(inspect.signature(f).parameters)) == "input"}

@@ -3,9 +3,8 @@
 First-order gradients are fused kernels that use the saved statistics; with `create_graph` the statistics are computed
 again by differentiable ops, so that gradients of any order follow.
 
-Normalization over groups of channels, over each channel of a sample, by the root mean square and by neighbours is
-composed: of layer norm over the rows that groups are, and of batch norm with a channel for each sample. `normalize` and
-`renorm` give vectors another length.
+The other normalizations are composed: group norm is a layer norm whose rows are the groups, instance norm a batch norm
+with the channels of each sample as channels of their own. `normalize` and `renorm` change the lengths of vectors.
 
 Compiled graphs have one op for y = relu(batch_norm(x) + z), z being a residual block's shortcut, in place of two or
 three: the normalized array, and its sum with z, are never written to memory. Eager mode does not use it.
@@ -77,10 +76,10 @@ def row_letters(ndim: int, dims: int) -> tuple[str, str]:
 
 
 def parameter_shape(x: Any, weight: Any, dims: int) -> tuple[int, ...]:
-    """What a layer norm's weight and bias have to be: a number for each element of the last `dims` dims of x; or with
-    more dims than those, as group norm has them, (..., 1): one for all elements of the last dim."""
-    more = weight is not None and weight.ndim > dims
-    return (*x.shape[x.ndim - weight.ndim : -1], 1) if more else tuple(x.shape[x.ndim - dims :])
+    """The shape of the weight and bias of a layer norm: that of the last `dims` dims of x; or, with more dims, as group
+    norm has them, (..., 1): one number for all elements of the last dim."""
+    is_per_group = weight is not None and weight.ndim > dims
+    return (*x.shape[x.ndim - weight.ndim : -1], 1) if is_per_group else tuple(x.shape[x.ndim - dims :])
 
 
 class LayerNorm(Op):
@@ -99,8 +98,8 @@ class LayerNorm(Op):
 
     def sbp(x, weight, bias, *, ranks, dims, eps):
         rows, result = row_letters(x.ndim, dims)
-        given = [result, *[None if p is None else result[x.ndim - p.ndim :] for p in (weight, bias)]]
-        return signatures(given, [result, rows, rows])
+        operands = [result, *[None if p is None else result[x.ndim - p.ndim :] for p in (weight, bias)]]
+        return signatures(operands, [result, rows, rows])
 
     def backward(ctx, dy):
         x, weight, mean, rstd = ctx.saved
@@ -126,10 +125,10 @@ class LayerNormGrad(Op):
         return [(x.shape, x.dtype), parameter, parameter]
 
     def sbp(dy, x, weight, mean, rstd, *, ranks, dims):
-        rows, given = row_letters(x.ndim, dims)
-        parameter = given[x.ndim - (dims if weight is None else weight.ndim) :]
+        rows, x_dims = row_letters(x.ndim, dims)
+        parameter = x_dims[x.ndim - (dims if weight is None else weight.ndim) :]
         scale = None if weight is None else parameter
-        return signatures([given, given, scale, rows, rows], [given, parameter, parameter], linear=[[0]])
+        return signatures([x_dims, x_dims, scale, rows, rows], [x_dims, parameter, parameter], linear=[[0]])
 
 
 @takes_tensors
@@ -161,8 +160,8 @@ def layer_norm(
     """
     shape = (normalized_shape,) if hasattr(normalized_shape, "__index__") else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        wanted = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
-        raise refusal(ShapeError, "layer_norm", wanted, input=input, normalized_shape=shape)
+        expected = f"input (*, {', '.join(map(str, shape)) or 'at least one size'})"
+        raise refusal(ShapeError, "layer_norm", expected, input=input, normalized_shape=shape)
     if weight is not None and weight.ndim > len(shape):  # which is what group norm has
         check_parameters("layer_norm", input._array, shape, weight=weight._array)
     return call(LayerNorm, input, weight, bias, dims=len(shape), eps=float(eps))[0]
@@ -186,8 +185,8 @@ class BatchNorm(Op):
         return [(x.shape, x.dtype), statistic, statistic]
 
     def sbp(x, weight, bias, *, ranks, eps):
-        given = ".c" + "." * (x.ndim - 2)
-        return signatures([given, *[None if p is None else "c" for p in (weight, bias)]], [given, "c", "c"])
+        x_dims = ".c" + "." * (x.ndim - 2)
+        return signatures([x_dims, *[None if p is None else "c" for p in (weight, bias)]], [x_dims, "c", "c"])
 
     def backward(ctx, dy):
         x, weight, mean, var = ctx.saved
@@ -211,8 +210,8 @@ class BatchNormInference(Op):
         return x.shape, x.dtype
 
     def sbp(x, mean, var, weight, bias, *, ranks, eps):
-        given = letters(x.ndim)
-        return signatures([given, "b", "b", *[None if p is None else "b" for p in (weight, bias)]], [given])
+        x_dims = letters(x.ndim)
+        return signatures([x_dims, "b", "b", *[None if p is None else "b" for p in (weight, bias)]], [x_dims])
 
     def backward(ctx, dy):
         x, mean, var, weight = ctx.saved
@@ -242,9 +241,9 @@ class BatchNormGrad(Op):
         return [(x.shape, x.dtype), parameter, parameter]
 
     def sbp(dy, x, weight, mean, var, *, ranks, eps, training):
-        given = "." + "b" + "." * (x.ndim - 2) if training else letters(x.ndim)
+        x_dims = "." + "b" + "." * (x.ndim - 2) if training else letters(x.ndim)
         scale = None if weight is None else "b"
-        return signatures([given, given, scale, "b", "b"], [given, "b", "b"], linear=[[0]])
+        return signatures([x_dims, x_dims, scale, "b", "b"], [x_dims, "b", "b"], linear=[[0]])
 
 
 def check_batch(x: Any, **parameters: Any) -> None:
@@ -427,8 +426,8 @@ def instance_norm(
     if input.ndim < 3:
         raise ShapeError(f"instance_norm: got input {tuple(input.shape)}; expected (N, C, ...) with dims to normalize")
     samples, channels = input.shape[:2]
-    given = (running_mean, running_var, weight, bias)
-    mean_, var_, weight, bias = (None if p is None else p.tile((samples,)) for p in given)
+    per_channel = (running_mean, running_var, weight, bias)
+    mean_, var_, weight, bias = (None if p is None else p.tile((samples,)) for p in per_channel)
     one_batch = input.reshape((1, samples * channels, *input.shape[2:]))
     y = batch_norm(one_batch, mean_, var_, weight, bias, True, momentum, eps)
     with no_grad():

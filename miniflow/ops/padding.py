@@ -31,8 +31,8 @@ class Pad(Op):
         return shape, x.dtype
 
     def sbp(x, *, ranks, widths, value):
-        kept = letters_but(x.ndim, *[d for d, width in enumerate(widths) if tuple(width) != (0, 0)])
-        return signatures([kept], [kept], linear=[[0]] if value == 0 else [])
+        x_dims = letters_but(x.ndim, *[d for d, width in enumerate(widths) if tuple(width) != (0, 0)])
+        return signatures([x_dims], [x_dims], linear=[[0]] if value == 0 else [])
 
     def backward(ctx, dy):
         return call(Pad, dy, widths=tuple([(-before, -after) for before, after in ctx.attrs["widths"]]), value=0)
@@ -79,7 +79,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
 
 
 def bordered(input: Tensor, widths: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """`pad` with elements of the input itself."""
+    """`pad` with elements of the input."""
     for dim, (before, after) in enumerate(widths):
         if before or after:
             source = _border(mode, dim, input._array.shape, before, after)
@@ -101,8 +101,8 @@ def _border(mode: str, dim: int, shape: tuple[int, ...], before: int, after: int
         source = source[max(-before, 0) : size - max(-after, 0)]
     limit = {"reflect": size - 1, "circular": len(source), "replicate": max(before, after) if size else 0}[mode]
     if max(before, after) > limit or -min(before, after) > size:
-        wanted = f"from {-size} to {limit}"
-        raise refusal(ShapeError, "pad", wanted, widths=(before, after), shape=shape, dim=dim, mode=mode)
+        expected = f"from {-size} to {limit}"
+        raise refusal(ShapeError, "pad", expected, widths=(before, after), shape=shape, dim=dim, mode=mode)
     source = np.pad(source, (max(before, 0), max(after, 0)), mode=BORDERS[mode])
     if mode != "circular":
         source = source[max(-before, 0) : len(source) - max(-after, 0)]

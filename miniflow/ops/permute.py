@@ -1,4 +1,4 @@
-"""The order of dims, and of elements along them."""
+"""Reordering dims, and elements along them."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
         raise ShapeError(f"movedim: got source {source} and destination {destination}; expected as many of each")
     if not source or not ndim:
         return call(Permute, input, dims=tuple(range(ndim)))
-    placed = dict(zip(wrap_dims("movedim", destination, ndim), wrap_dims("movedim", source, ndim), strict=True))
-    rest = iter([d for d in range(ndim) if d not in placed.values()])
-    return call(Permute, input, dims=tuple([placed[d] if d in placed else next(rest) for d in range(ndim)]))
+    source_of = dict(zip(wrap_dims("movedim", destination, ndim), wrap_dims("movedim", source, ndim), strict=True))
+    remaining = iter([d for d in range(ndim) if d not in source_of.values()])
+    return call(Permute, input, dims=tuple([source_of[d] if d in source_of else next(remaining) for d in range(ndim)]))
 
 
 moveaxis = movedim
@@ -161,8 +161,8 @@ class Flip(Op):
     amp = "clear"
 
     def sbp(x, *, ranks, dims):
-        kept = letters_but(x.ndim, *dims)
-        return signatures([kept], [kept], linear=[[0]])
+        x_dims = letters_but(x.ndim, *dims)
+        return signatures([x_dims], [x_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Flip, dy, dims=ctx.attrs["dims"])
@@ -187,7 +187,7 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
 
 @method
 def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """The elements moved by `shifts` along `dims`; those that leave come in again at the other end.
+    """The elements shifted by `shifts` along `dims`; those that leave at one end enter at the other.
 
     Args:
         input: any shape.

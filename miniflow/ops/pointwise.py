@@ -9,14 +9,13 @@
         s = sigmoid(x)
         return dy * s * (1 + x * (1 - s))
 
-The body uses arithmetic, comparisons, functions of `formulas.scalar` and other pointwise operators. It becomes the
-loops of the CPU, of CUDA devices and of nn.Graph's fused regions (see there). Parameters without default are operands:
-tensors that are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
+The body uses arithmetic, comparisons, functions of `formulas.scalar` and other pointwise operators. It is compiled to
+the loops of the CPU, of CUDA devices and of the fused regions of nn.Graph. Parameters without default are operands:
+tensors, which are broadcast, or numbers. The others are attributes. An operand annotated `bool` is a mask.
 
-A gradient takes the cotangent, and then by their names what it needs of the operands, the attributes, and the result,
-which is called `out`: just that is saved. A short one is a lambda, `exp.gradient(lambda dy, out: dy * out)`. It runs
-as one compiled loop where it has more than one function; where it is to be differentiated itself, it is called on
-tensors, and so records itself.
+A gradient takes the cotangent, and by name the operands, attributes and the result (called `out`) that it needs: only
+those are saved. A short one is a lambda, `exp.gradient(lambda dy, out: dy * out)`. If it has more than one function it
+runs as one compiled loop; if it is to be differentiated itself, it is called on tensors, and so records itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import EVERY, KERNELS, Kernel
+from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.dispatch.dispatcher import Op, call
 from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY
@@ -60,7 +59,7 @@ OPERATORS: dict[str, Callable] = {}  # the public functions by name, synonyms am
 
 
 class Pointwise(Op):
-    """An op whose formula says what becomes of each element.
+    """An op that computes each element by a formula.
 
     Attributes:
         formula: of scalars.
@@ -77,17 +76,17 @@ class Pointwise(Op):
 
     @classmethod
     def infer(cls, *operands, **attrs):
-        kinds, shape, equal = [], None, True
+        dtypes, shape, equal = [], None, True
         for x in operands:
-            kind = getattr(x, "dtype", None)
-            kinds.append(kind)
-            if kind is not None:
+            dtype = getattr(x, "dtype", None)
+            dtypes.append(dtype)
+            if dtype is not None:
                 equal = equal and (shape is None or x.shape == shape)
                 shape = x.shape
-        kinds = tuple(kinds)
-        result = cls.results.get(kinds)
+        dtypes = tuple(dtypes)
+        result = cls.results.get(dtypes)
         if result is None:
-            result = cls.results[kinds] = cls.result_of(kinds)
+            result = cls.results[dtypes] = cls.result_of(dtypes)
         if cls.check is not None:
             cls.check(*operands)
         if not equal:
@@ -98,35 +97,36 @@ class Pointwise(Op):
     def sbp(cls, *operands, ranks, **attrs):
         names = (*cls.formula.operands, *attrs)
         arrays = {name: x for name, x in zip(names, operands, strict=False) if has_shape(x)}
-        given = dict(zip(names, (*operands, *attrs.values()), strict=True))
-        fixed = {name: x for name, x in given.items() if name not in arrays and not is_number(x)}
+        arguments = dict(zip(names, (*operands, *attrs.values()), strict=True))
+        fixed = {name: x for name, x in arguments.items() if name not in arrays and not is_number(x)}
         free = [name for name in names if name not in fixed]
-        linear = [[free[k] for k in chosen] for chosen in linear_sets(key_of(cls.formula.name, fixed))]
+        linear = [[free[i] for i in positions] for positions in linear_sets(key_of(cls.formula.name, fixed))]
         shape = broadcast_shape("", *[x.shape for x in arrays.values()])
         return signatures(
             [aligned(x.shape, len(shape)) if has_shape(x) else None for x in operands],
             [aligned(shape, len(shape))],
-            linear=[[names.index(name) for name in chosen] for chosen in linear if arrays.keys() >= set(chosen)],
+            linear=[[names.index(name) for name in group] for group in linear if arrays.keys() >= set(group)],
         )
 
     @classmethod
-    def result_of(cls, kinds: tuple) -> np.dtype:
+    def result_of(cls, dtypes: tuple) -> np.dtype:
         """The dtype of the result for operands of these dtypes, which are checked."""
-        pairs = [(name, kind) for name, kind in zip(cls.formula.operands, kinds, strict=True) if kind is not None]
-        for name, kind in pairs:
-            if name in cls.formula.bools and kind != np.bool_:
-                raise DTypeError(f"{cls.function_name}: got a {name} of {kind}; expected bool: compare first, as x > 0")
-        kind = next((kind for name, kind in pairs if name not in cls.formula.bools), None)
-        if kind is None:
+        pairs = [(name, dtype) for name, dtype in zip(cls.formula.operands, dtypes, strict=True) if dtype is not None]
+        for name, dtype in pairs:
+            if name in cls.formula.bools and dtype != np.bool_:
+                got = f"a {name} of {dtype}"
+                raise DTypeError(f"{cls.function_name}: got {got}; expected bool: compare first, as x > 0")
+        dtype = next((dtype for name, dtype in pairs if name not in cls.formula.bools), None)
+        if dtype is None:
             raise DTypeError(f"{cls.function_name}: got numbers alone beside a mask; expected a tensor of them")
-        letter = {"b": "b", "i": "i", "u": "i"}.get(kind.kind, "f")
+        letter = {"b": "b", "i": "i", "u": "i"}.get(dtype.kind, "f")
         if letter not in cls.accepts:
-            raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[kind].name}; expected {EXPECTED[cls.accepts]}")
-        return np.dtype(np.bool_) if cls.predicate else kind
+            raise DTypeError(f"{cls.function_name}: got {BY_NUMPY[dtype].name}; expected {EXPECTED[cls.accepts]}")
+        return np.dtype(np.bool_) if cls.predicate else dtype
 
 
 class Gradient:
-    """How the gradient of one operand is computed.
+    """The gradient of one operand.
 
     Attributes:
         function: the formula's body.
@@ -147,9 +147,9 @@ class Gradient:
         defaults = {n: op.formula.attributes[n] for n in self.attributes}
         formula = Formula(name, function, ("dy", *self.saved), op.formula.bools, defaults)
         FORMULAS[name] = formula
-        found = expression(default_key(formula))
-        is_loop = found.size > 1 and "float32" not in found.slow
-        self.compute = (lambda dy, saved, attrs: dy) if found.result is found.operands[0] else self.__call__
+        body = expression(default_key(formula))
+        is_loop = body.size > 1 and "float32" not in body.slow
+        self.compute = (lambda dy, saved, attrs: dy) if body.result is body.operands[0] else self.__call__
         self.op = make_op(formula, op.amp) if is_loop else None
         if not is_loop:
             del FORMULAS[name]
@@ -185,15 +185,15 @@ def backward(op: type[Pointwise]) -> Callable:
     """The `backward` of an op, from the gradients of its operands."""
     gradients = [op.gradients[name].compute if name in op.gradients else None for name in op.formula.operands]
     if len(gradients) == 1:
-        (only,) = gradients
-        return lambda ctx, dy: only(dy, ctx.saved if op.saves else (), ctx.attrs)
+        (gradient_of_x,) = gradients
+        return lambda ctx, dy: gradient_of_x(dy, ctx.saved if op.saves else (), ctx.attrs)
 
     def run(ctx: Any, dy: Tensor) -> tuple:
         saved, attrs = ctx.saved if op.saves else (), ctx.attrs
-        found = []
+        results = []
         for gradient, needed in zip(gradients, ctx.needs):  # noqa: B905  (strict costs more than a gradient of add)
-            found.append(gradient(dy, saved, attrs) if needed and gradient is not None else None)
-        return tuple(found)
+            results.append(gradient(dy, saved, attrs) if needed and gradient is not None else None)
+        return tuple(results)
 
     return run
 
@@ -208,7 +208,7 @@ def add_gradient(op: type[Pointwise], *operands: str | Callable) -> Callable:
             name = f"{op.formula.name}_grad" + (f"_{operand}" if len(op.formula.operands) > 1 else "")
             op.gradients[operand] = Gradient(op, function, name)
         readers = {n: [o for o, g in op.gradients.items() if n in g.saved] for n in (*op.formula.operands, "out")}
-        op.saves = tuple(n for n, found in readers.items() if found)
+        op.saves = tuple(n for n, names in readers.items() if names)
         for gradient in op.gradients.values():
             gradient.positions = [op.saves.index(n) for n in gradient.saved]
         position = {n: i for i, n in enumerate(op.formula.operands)}
@@ -269,14 +269,14 @@ def pointwise(
 
 
 def publish(op: type[Pointwise], function: Callable) -> Callable:
-    """Make `function` the one that users call for `op`."""
+    """Register `function` as the one that users call for `op`."""
     function.op, function.gradient = op, lambda *operands: add_gradient(op, *operands)
     OPERATORS.update(dict.fromkeys((op.formula.name, *op.synonyms), function))
     return function
 
 
 def called_as(generated: Callable) -> Callable[[Callable], Callable]:
-    """Decorate the function that users call for an op in place of the generated one, with more arguments."""
+    """Decorate the function that users call for an op, with more parameters than the generated one."""
     return lambda function: publish(generated.op, function)
 
 
@@ -289,12 +289,12 @@ def numpy_kernel(op: type[Pointwise], compute: Callable, to_float: bool) -> Kern
     """The kernel that NumPy computes."""
     checked = op.check is not None or not to_float and "b" not in op.accepts and takes_bools(compute)
     if not checked and isinstance(compute, np.ufunc):
-        return Kernel(lambda out, *operands: compute(*operands, out=out), EVERY, ufunc=compute)
+        return Kernel(lambda out, *operands: compute(*operands, out=out), "all", ufunc=compute)
     return Kernel(lambda out, *operands, **attrs: compute(*operands, out=out, **attrs))
 
 
 def takes_bools(ufunc: Callable) -> bool:
-    """Whether NumPy computes a ufunc of bools, as small integers, where the op refuses them."""
+    """Whether a NumPy ufunc accepts bools, which it would compute as small integers."""
     try:
         return isinstance(ufunc, np.ufunc) and ufunc(*[np.ones(1, bool)] * ufunc.nin) is not None
     except TypeError:
@@ -305,7 +305,7 @@ def takes_bools(ufunc: Callable) -> bool:
 
 
 def generated(op: type[Pointwise], to_float: bool) -> Callable:
-    """The function for an op: it promotes operands, and that of a layer takes `inplace`. Its source is the formula."""
+    """The function for an op. It promotes operands; with a layer it takes `inplace`. Its source is the formula."""
     convert = floating_binary if to_float else binary
 
     def unary(input: Tensor) -> Tensor:
@@ -362,21 +362,24 @@ def check_attributes(op: type[Pointwise], attrs: dict[str, Any]) -> None:
         ArgumentError: from the body.
     """
     for name, default in op.formula.attributes.items():
-        value, wanted = attrs[name], "a string" if isinstance(default, str) else "a number"
-        if not (isinstance(value, str) if wanted == "a string" else is_number(value) or value is default):
-            message = f"got {name}={value!r}; expected {wanted}, by default {default!r}"
+        value, expected = attrs[name], "a string" if isinstance(default, str) else "a number"
+        if not (isinstance(value, str) if expected == "a string" else is_number(value) or value is default):
+            message = f"got {name}={value!r}; expected {expected}, by default {default!r}"
             raise ArgumentTypeError(f"{op.function_name}: {message}")
     expression(key_of(op.formula.name, {k: v for k, v in attrs.items() if not is_number(v)}))
 
 
 def promoted(op: type[Pointwise], operands: Sequence[Any]) -> Sequence[Any]:
-    """The operands in one dtype, but for masks and absent ones."""
+    """The operands in one dtype, except masks and None."""
     if are_of_one_float(operands):
         return operands
-    which = [
+    is_promoted = [
         x is not None and name not in op.formula.bools for x, name in zip(operands, op.formula.operands, strict=True)
     ]
-    if not all(isinstance(x, Tensor | bool | int | float | np.generic) for x in compress(operands, which)):
+    if not all(isinstance(x, Tensor | bool | int | float | np.generic) for x in compress(operands, is_promoted)):
         return operands  # `call` refuses them
-    target = result_type(*compress(operands, which))
-    return [as_operand(x, target, op.function_name) if counts else x for x, counts in zip(operands, which, strict=True)]
+    target = result_type(*compress(operands, is_promoted))
+    return [
+        as_operand(x, target, op.function_name) if promotes else x
+        for x, promotes in zip(operands, is_promoted, strict=True)
+    ]

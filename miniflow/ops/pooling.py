@@ -1,8 +1,7 @@
-"""Pooling: one number for each window of each channel: the largest, the mean, a p-norm; and the reverse of max pooling.
+"""Pooling: the maximum, mean or p-norm of each window of each channel; and the reverse of max pooling.
 
-An average is linear in x, so its gradient is a second linear op and the gradient of that is the average again. The
-maximum keeps which element it took: its gradient sends cotangents there (a scatter), and the gradient of that fetches
-them (a gather).
+An average is linear in x, so its gradient is a second linear op, whose gradient is the average again. The maximum keeps
+the index of the element it took: its gradient scatters cotangents there, and the gradient of that gathers them.
 """
 
 from __future__ import annotations
@@ -65,13 +64,13 @@ class MaxPool2dGrad(Op):
 
     def backward(ctx, ddx):
         (index,) = ctx.saved
-        place = cast(index, np.int64).flatten(2)
-        taken = ddx.flatten(2).gather(2, place.maximum(0))
-        return where(place >= 0, taken, 0).reshape(index.shape), None  # -1 stands for a window that saw nothing
+        positions = cast(index, np.int64).flatten(2)
+        picked = ddx.flatten(2).gather(2, positions.maximum(0))
+        return where(positions >= 0, picked, 0).reshape(index.shape), None  # -1 stands for a window that saw nothing
 
 
 class MeanPool(Op):
-    """An op that is linear in the elements of each image."""
+    """An op that is linear in each image."""
 
     amp = "gray"
 
@@ -140,9 +139,9 @@ def windows_of(
     Raises:
         ArgumentError: for numbers out of range.
     """
-    kernel, spread = per_dim(op, "kernel_size", kernel_size, dims), per_dim(op, "dilation", dilation, dims)
-    step = kernel if stride is None else per_dim(op, "stride", stride, dims)
-    return list(zip(kernel, step, per_dim(op, "padding", padding, dims, least=0), spread, strict=True))
+    kernel, dilation = per_dim(op, "kernel_size", kernel_size, dims), per_dim(op, "dilation", dilation, dims)
+    stride = kernel if stride is None else per_dim(op, "stride", stride, dims)
+    return list(zip(kernel, stride, per_dim(op, "padding", padding, dims, minimum=0), dilation, strict=True))
 
 
 def check_border(op: str, windows: list[Window]) -> None:
@@ -151,10 +150,10 @@ def check_border(op: str, windows: list[Window]) -> None:
     Raises:
         ArgumentError: for such a border.
     """
-    kernel, _, border, spread = zip(*windows, strict=True)
-    if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(border, kernel, spread, strict=True)):
-        given = f"padding={border} for kernel_size={kernel}, dilation={spread}"
-        raise ArgumentError(f"{op}: got {given}; expected at most half of the window: pad the input itself instead")
+    kernel, _, paddings, dilations = zip(*windows, strict=True)
+    if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(paddings, kernel, dilations, strict=True)):
+        got = f"padding={paddings} for kernel_size={kernel}, dilation={dilations}"
+        raise ArgumentError(f"{op}: got {got}; expected at most half of the window: pad the input itself instead")
 
 
 def as_attributes(*windows: Window) -> dict[str, tuple]:
@@ -208,10 +207,10 @@ def max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, ret
         return y
     index = cast(index, np.dtype(np.int64))
     if planes:  # of a volume the index counts among the largest of each plane
-        ((_, place),), rows = planes, prod(input.shape[:-3])
-        place, at = (i.reshape((rows, prod(i.shape[-3:]))) for i in (cast(place, index.dtype), index))
-        place = place.gather(1, at)
-        index = index // prod(y.shape[-2:]) * prod(input.shape[-2:]) + place.reshape(y.shape)
+        ((_, indices),), rows = planes, prod(input.shape[:-3])
+        indices, positions = (i.reshape((rows, prod(i.shape[-3:]))) for i in (cast(indices, index.dtype), index))
+        indices = indices.gather(1, positions)
+        index = index // prod(y.shape[-2:]) * prod(input.shape[-2:]) + indices.reshape(y.shape)
     return y, index
 
 
@@ -359,13 +358,13 @@ def avg_pool3d(
     return avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def adaptive_sizes(op: str, dims: int, input: Tensor, output_size: Any, least: int = 0) -> tuple[int, ...]:
-    """The sizes that an adaptive pool makes; None keeps that of the input."""
+def adaptive_sizes(op: str, dims: int, input: Tensor, output_size: Any) -> tuple[int, ...]:
+    """The output sizes of an adaptive pool; None keeps that of the input."""
     check_signal(op, input, dims)
-    wanted = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * dims
-    if len(wanted) == dims:
-        wanted = tuple([n if size is None else size for n, size in zip(input.shape[-dims:], wanted, strict=True)])
-    return per_dim(op, "output_size", wanted, dims, least)
+    sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * dims
+    if len(sizes) == dims:
+        sizes = tuple([n if size is None else size for n, size in zip(input.shape[-dims:], sizes, strict=True)])
+    return per_dim(op, "output_size", sizes, dims, minimum=0)
 
 
 def adaptive_avg_pool(dims: int, input: Tensor, output_size: OutputSize) -> Tensor:
@@ -447,12 +446,12 @@ def _adaptive_max_pool(dims: int, input: Tensor, output_size: OutputSize, return
     pooled = max_pool(dims, input, tuple(kernel), None, 0, 1, False, return_indices)
     if not return_indices:
         return pooled
-    y, place = pooled
+    y, positions = pooled
     index, span = 0, 1
     for n, source in zip(size[::-1], sources[::-1], strict=True):  # the place among the windows, dim by dim
-        along = place % len(source)
-        place = place // len(source)
-        origin = constant_like(place, source).index_select(0, along.reshape(-1))
+        along = positions % len(source)
+        positions = positions // len(source)
+        origin = constant_like(positions, source).index_select(0, along.reshape(-1))
         index = origin * span + index
         span *= n
     return y, index.reshape(tuple(y.shape))
@@ -539,18 +538,18 @@ def _max_unpool(dims, input, indices, kernel_size, stride, padding, output_size)
     windows = windows_of(op, dims, kernel_size, stride, padding)
     if tuple(indices.shape) != tuple(input.shape):
         raise ShapeError(f"{op}: got input {tuple(input.shape)} and indices {tuple(indices.shape)}; expected one shape")
-    kernel, step, border, _ = zip(*windows, strict=True)
-    along = zip(input.shape[-dims:], step, border, kernel, strict=True)
-    size = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in along])
+    kernels, strides, paddings, _ = zip(*windows, strict=True)
+    along = zip(input.shape[-dims:], strides, paddings, kernels, strict=True)
+    sizes = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in along])
     if output_size is not None:
-        wanted = tuple(output_size)[-dims:]
-        if len(wanted) != dims or any(not n - s < w < n + s for n, s, w in zip(size, step, wanted, strict=True)):
-            raise ArgumentError(f"{op}: got output_size={tuple(output_size)}; expected {size}, give or take a stride")
-        size = wanted
+        given = tuple(output_size)[-dims:]
+        if len(given) != dims or any(not n - s < m < n + s for n, s, m in zip(sizes, strides, given, strict=True)):
+            raise ArgumentError(f"{op}: got output_size={tuple(output_size)}; expected {sizes}, give or take a stride")
+        sizes = given
     outer = tuple(input.shape[:-dims])
-    flat = zeros(prod(outer), prod(size), dtype=input.dtype, device=input._device)
+    flat = zeros(prod(outer), prod(sizes), dtype=input.dtype, device=input._device)
     rows = (prod(outer), prod(input.shape[-dims:]))
-    return flat.scatter(1, indices.reshape(rows), input.reshape(rows)).reshape((*outer, *size))
+    return flat.scatter(1, indices.reshape(rows), input.reshape(rows)).reshape((*outer, *sizes))
 
 
 @composite

@@ -51,16 +51,16 @@ def promote(x: Tensor | Number, y: Tensor | Number, name: str) -> tuple[Any, Any
 
 def are_of_one_float(operands: Sequence[Any]) -> bool:
     """Whether these are tensors of one floating dtype of 32 or 64 bits, Python numbers and None: nothing to promote."""
-    kind = None
+    dtype = None
     for x in operands:
         if isinstance(x, Tensor):
-            if kind is None:
-                kind = x._array.dtype
-            elif x._array.dtype is not kind:
+            if dtype is None:
+                dtype = x._array.dtype
+            elif x._array.dtype is not dtype:
                 return False
         elif x is not None and x.__class__ is not float and x.__class__ is not int:
             return False
-    return kind is not None and kind.kind == "f" and kind.itemsize > 2
+    return dtype is not None and dtype.kind == "f" and dtype.itemsize > 2
 
 
 def left_to_autocast(*operands: Any) -> bool:
@@ -125,9 +125,9 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        listed = " and ".join(str(tuple(s)) for s in shapes)
-        wanted = "sizes that are equal or 1, aligned at the last dimension: reshape or expand one of them"
-        raise ShapeError(f"{name}: shapes {listed} cannot be broadcast together; expected {wanted}") from None
+        got = " and ".join(str(tuple(s)) for s in shapes)
+        expected = "sizes that are equal or 1, aligned at the last dimension: reshape or expand one of them"
+        raise ShapeError(f"{name}: shapes {got} cannot be broadcast together; expected {expected}") from None
 
 
 def require_floating(op: str, x: Any) -> None:
@@ -143,9 +143,9 @@ def as_float(x: Tensor) -> Tensor:
 
 def require_one_dtype(op: str, *arrays: Any) -> None:
     """Refuse arrays (None among them is passed over) of different dtypes with a DTypeError."""
-    kinds = [BY_NUMPY[x.dtype].name for x in arrays if x is not None]
-    if len(set(kinds)) > 1:
-        raise DTypeError(f"{op}: got dtypes {', '.join(kinds)}; expected one: cast with .to(dtype)")
+    dtypes = [BY_NUMPY[x.dtype].name for x in arrays if x is not None]
+    if len(set(dtypes)) > 1:
+        raise DTypeError(f"{op}: got dtypes {', '.join(dtypes)}; expected one: cast with .to(dtype)")
 
 
 class Cast(Op):
@@ -166,28 +166,23 @@ class Cast(Op):
 class ToInteger(Op):
     """The values truncated to an integer dtype, or as bool; there is no gradient."""
 
-    def infer(x, *, dtype):
-        return x.shape, dtype
-
+    infer = Cast.infer
     sbp = each_element_alone
 
 
 @method
 def cast(x: Tensor, dtype: object) -> Tensor:
     """The values of `x` in another dtype; `x` itself if it has that dtype. Floats are truncated for integers."""
-    kind = as_dtype(dtype)
-    if x._array.dtype == kind.numpy:
+    target = as_dtype(dtype)
+    if x._array.dtype == target.numpy:
         return x
-    return call(Cast if kind.is_floating_point else ToInteger, x, dtype=kind.numpy)
+    return call(Cast if target.is_floating_point else ToInteger, x, dtype=target.numpy)
 
 
 class ToDevice(Op):
     """The same values on another device; the gradient is copied back."""
 
     amp = "untouched"
-
-    def infer(x, *, source, target):
-        return x.shape, x.dtype
 
     def backward(ctx, dy):
         return to_device(dy, ctx.attrs["source"])
@@ -202,9 +197,9 @@ def to_device(x: Tensor, target: Any) -> Tensor:
     """
     if x.is_global:
         return x.to_global(_placement(x, target))
-    place = chosen(target)
+    device = chosen(target)
     source = x._device
-    return x if source == place else call(ToDevice, x, source=source, target=place)
+    return x if source == device else call(ToDevice, x, source=source, target=device)
 
 
 def _placement(x: Tensor, target: Any) -> Any:
@@ -246,10 +241,10 @@ def binary(op: type[Op], x: Any, y: Any) -> Tensor:
     x, y = promote(x, y, op.function_name)
     if x.__class__ is float or y.__class__ is float:
         tensor = x if isinstance(x, Tensor) else y
-        kind = tensor.dtype if isinstance(tensor, Tensor) else None
-        if kind is bfloat16 or kind is float16 and op.backward is not None:  # computed in float32 and rounded once
+        dtype = tensor.dtype if isinstance(tensor, Tensor) else None
+        if dtype is bfloat16 or dtype is float16 and op.backward is not None:  # computed in float32 and rounded once
             result = call(op, *[cast(v, np.float32) if isinstance(v, Tensor) else v for v in (x, y)])
-            return cast(result, kind) if result.is_floating_point() else result
+            return cast(result, dtype) if result.is_floating_point() else result
     return call(op, x, y)
 
 

@@ -37,8 +37,8 @@ def cut(array: Any, bounds: tuple) -> Any:
 
 def by_position(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
     """`Op.on_shard`: element i of the whole tensor has the number that it has on one device."""
-    whole = memory.empty(operands[0].shape, operands[0].dtype, of_array(arrays[0]))
-    return cut(run_kernel(op, [whole], attrs), bounds)
+    full_size = memory.empty(operands[0].shape, operands[0].dtype, of_array(arrays[0]))
+    return cut(run_kernel(op, [full_size], attrs), bounds)
 
 
 class Uniform(Op):
@@ -76,9 +76,9 @@ class Integers(Op):
             raise ArgumentError(f"randint: got low={low}, high={high}; expected low < high, since high is exclusive")
         limits = range_of(like.dtype)
         if low < limits[0] or high - 1 > limits[1]:
-            given = f"low={low}, high={high} for {BY_NUMPY[like.dtype]}"
-            wanted = f"values from {limits[0]} to {limits[1]}: give a wider dtype"
-            raise DTypeError(f"randint: got {given}; expected {wanted}")
+            got = f"low={low}, high={high} for {BY_NUMPY[like.dtype]}"
+            expected = f"values from {limits[0]} to {limits[1]}: give a wider dtype"
+            raise DTypeError(f"randint: got {got}; expected {expected}")
         return like.shape, like.dtype
 
     sbp = each_element_alone
@@ -273,10 +273,11 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: dtype | None 
 
     Source: `torch.randperm`.
     """
-    kind, n = as_dtype(int64 if dtype is None else dtype), operator.index(n)
-    if not 0 <= n <= min(2**32, range_of(kind.numpy)[1] + 1):
-        raise ArgumentError(f"randperm: got n={n} for {kind}; expected n from 0 to what the dtype holds, at most 2**32")
-    return draw(Permutation, empty(n, dtype=kind, device=device), generator)
+    result_dtype, n = as_dtype(int64 if dtype is None else dtype), operator.index(n)
+    if not 0 <= n <= min(2**32, range_of(result_dtype.numpy)[1] + 1):
+        expected = "n from 0 to what the dtype holds, at most 2**32"
+        raise ArgumentError(f"randperm: got n={n} for {result_dtype}; expected {expected}")
+    return draw(Permutation, empty(n, dtype=result_dtype, device=device), generator)
 
 
 def normal(

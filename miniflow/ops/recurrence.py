@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from miniflow.dispatch.dispatcher import Op
-from miniflow.ops.activation import sigmoid
+from miniflow.ops.activation import sigmoid, tanh
 from miniflow.ops.joining import cat
 from miniflow.ops.matmul import linear
-from miniflow.ops.pointwise import OPERATORS
 from miniflow.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
@@ -22,7 +21,7 @@ Cell = Callable[[Tensor, Tensor, State], State]  # of the projections of the inp
 
 def tanh_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """h = tanh(x + projected)"""
-    return (OPERATORS["tanh"](x + projected),)
+    return (tanh(x + projected),)
 
 
 def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
@@ -33,8 +32,8 @@ def relu_cell(x: Tensor, projected: Tensor, state: State) -> State:
 def lstm_cell(x: Tensor, projected: Tensor, state: State) -> State:
     """Of x + projected = (i, f, g, o): c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
     i, f, g, o = (x + projected).chunk(4, 1)
-    c = sigmoid(f) * state[1] + sigmoid(i) * OPERATORS["tanh"](g)
-    return sigmoid(o) * OPERATORS["tanh"](c), c
+    c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+    return sigmoid(o) * tanh(c), c
 
 
 def projected_lstm_cell(weight: Tensor, x: Tensor, projected: Tensor, state: State) -> State:
@@ -48,7 +47,7 @@ def gru_cell(x: Tensor, projected: Tensor, state: State) -> State:
     size = state[0].shape[1]
     gates = sigmoid(x.narrow(1, 0, 2 * size) + projected.narrow(1, 0, 2 * size))
     reset, update = gates.chunk(2, 1)
-    new = OPERATORS["tanh"](x.narrow(1, 2 * size, size) + reset * projected.narrow(1, 2 * size, size))
+    new = tanh(x.narrow(1, 2 * size, size) + reset * projected.narrow(1, 2 * size, size))
     return (new.lerp(state[0], update),)
 
 

@@ -74,10 +74,11 @@ def expand_reduced(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
 def reduced_signatures(x: Any, dim: Dim, keepdim: bool, linear: bool = False, results: int = 1) -> list[Signature]:
     """The signatures of a reduction; over dims that are split, the result of a linear one is a partial sum."""
     dims = wrap_dims("", dim, x.ndim)
-    given = letters(x.ndim) if linear else letters_but(x.ndim, *dims)
-    left = "".join(["." if d in dims else c for d, c in enumerate(given) if keepdim or d not in dims])
-    adds = linear and (x.dtype.kind in "fV" or x.dtype == INT64)  # narrower integers wrap around before they are added
-    return signatures([given], [left] * results, linear=[[0]] if adds else [])
+    x_dims = letters(x.ndim) if linear else letters_but(x.ndim, *dims)
+    result_dims = "".join(["." if d in dims else c for d, c in enumerate(x_dims) if keepdim or d not in dims])
+    # narrower integers wrap around before they are added
+    is_linear = linear and (x.dtype.kind in "fV" or x.dtype == INT64)
+    return signatures([x_dims], [result_dims] * results, linear=[[0]] if is_linear else [])
 
 
 class Reduction(Op):
@@ -93,8 +94,8 @@ class Reduction(Op):
             require_floating(cls.function_name, x)
         elif cls.requires:
             nonempty(cls.function_name, x.shape, dim)
-        kind = INT64 if cls.widens and x.dtype.kind in "biu" else cls.result or x.dtype
-        return reduced_shape(cls.function_name, x.shape, dim, keepdim), kind
+        dtype = INT64 if cls.widens and x.dtype.kind in "biu" else cls.result or x.dtype
+        return reduced_shape(cls.function_name, x.shape, dim, keepdim), dtype
 
     def sbp(x, *, ranks, dim, keepdim, **attrs):
         return reduced_signatures(x, dim, keepdim)
@@ -146,11 +147,11 @@ class Mean(Reduction):
         return reduced_signatures(x, dim, keepdim, linear=True)
 
     def on_shard(op, arrays, attrs, bounds, operands):
-        own, count = (term_count(x.shape, attrs["dim"]) for x in (arrays[0], operands[0]))
-        if own == count:
+        shard_count, total_count = (term_count(x.shape, attrs["dim"]) for x in (arrays[0], operands[0]))
+        if shard_count == total_count:
             return run_kernel(Mean, arrays, attrs)
-        y = run_kernel(Mean if own else Sum, arrays, attrs)  # a sum of all might overflow in half precision
-        return run_kernel(Op.by_name["Mul"], [y, own / count], {})
+        y = run_kernel(Mean if shard_count else Sum, arrays, attrs)  # a sum of all might overflow in half precision
+        return run_kernel(Op.by_name["Mul"], [y, shard_count / total_count], {})
 
     def backward(ctx, dy):
         shape, dim = input_shape(ctx), ctx.attrs["dim"]

@@ -39,8 +39,8 @@ class Cumsum(Scan):
     amp = None
 
     def sbp(x, *, ranks, dim, reverse):
-        kept = letters_but(x.ndim, dim)
-        return signatures([kept], [kept], linear=[[0]])
+        x_dims = letters_but(x.ndim, dim)
+        return signatures([x_dims], [x_dims], linear=[[0]])
 
     def backward(ctx, dy):
         return call(Cumsum, dy, dim=ctx.attrs["dim"], reverse=not ctx.attrs["reverse"])
@@ -177,8 +177,8 @@ def _cumulative(op: type[Scan], x: Tensor, dim: int) -> Extreme:
         values, indices = _cumulative(op, x.reshape(1), 0)
         return Extreme(values.reshape(()), indices.reshape(()))
     values = x.detach()
-    own = (values == call(op, values, dim=dim, reverse=False)) | values.isnan()
-    indices = call(CumulativeMax, where(own, positions(x, dim), 0), dim=dim, reverse=False)
+    is_extremum = (values == call(op, values, dim=dim, reverse=False)) | values.isnan()
+    indices = call(CumulativeMax, where(is_extremum, positions(x, dim), 0), dim=dim, reverse=False)
     return Extreme(x.gather(dim, indices), indices)
 
 
@@ -223,8 +223,8 @@ def diff(
     x = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, x._array.shape[dim])):  # nothing is left after as many
         count = max(x._array.shape[dim] - 1, 0)
-        behind, before = x.narrow(dim, min(1, x._array.shape[dim]), count), x.narrow(dim, 0, count)
-        x = behind != before if x._array.dtype == np.bool_ else behind - before
+        following, preceding = x.narrow(dim, min(1, x._array.shape[dim]), count), x.narrow(dim, 0, count)
+        x = following != preceding if x._array.dtype == np.bool_ else following - preceding
     return x
 
 

@@ -32,8 +32,8 @@ def source_for(op: str, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
         return full(index.shape, src, dtype=x.dtype, device=x._device)
     shape = index._array.shape
     if src._array.dtype != x._array.dtype:
-        wanted = f"one dtype: use src.to({x.dtype})"
-        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {wanted}")
+        expected = f"one dtype: use src.to({x.dtype})"
+        raise DTypeError(f"{op}: got a tensor of {x.dtype} and a src of {src.dtype}; expected {expected}")
     if src._array.ndim != len(shape) or any(n > size for n, size in zip(shape, src._array.shape, strict=True)):
         raise refusal(ShapeError, op, "no larger index", index=index, src=src)
     return src if src._array.shape == shape else call(Slice, src, index=(*[slice(n) for n in shape], ...))
@@ -136,13 +136,13 @@ def scatter_reduce(
         flat = [x.reshape(1) for x in (input, index, src)]
         return scatter_reduce(flat[0], 0, *flat[1:], reduce, include_self=include_self).reshape(())
     shape = input._array.shape
-    named = call(ScatterAdd, None, index, ones_like(src), dim=dim, shape=shape)
+    counts = call(ScatterAdd, None, index, ones_like(src), dim=dim, shape=shape)
     if reduce in ("sum", "mean"):
-        base = input if include_self else where(named == 0, input, zeros_like(input))
+        base = input if include_self else where(counts == 0, input, zeros_like(input))
         y = call(ScatterAdd, base, index, src, dim=dim, shape=shape)
         if reduce == "sum":
             return y
-        count = named + 1 if include_self else named.clamp(1)
+        count = counts + 1 if include_self else counts.clamp(1)
         return y / count if y.is_floating_point() else y // count
     if reduce == "prod":
         y = _product_at(input, dim, index, src)
@@ -150,7 +150,7 @@ def scatter_reduce(
         y = _extremum_at(input, dim, index, src, smallest=reduce == "amin")
     if include_self:
         y = {"prod": mul, "amax": maximum, "amin": minimum}[reduce](input, y)
-    return where(named == 0, input, y)
+    return where(counts == 0, input, y)
 
 
 @method(in_place=True)
@@ -180,10 +180,10 @@ def index_reduce(
     dim, shape = wrap_dim("index_reduce", dim, input._array.ndim), input._array.shape
     expected = (*shape[:dim], index._array.size, *shape[dim + 1 :]) if shape else ()
     if index._array.ndim > 1 or source._array.shape != expected or not shape and index._array.size != 1:
-        given = f"an index of shape {index._array.shape} and a source of shape {source._array.shape}"
-        raise ShapeError(f"index_reduce: got {given}; expected one dim, and {expected}")
-    places = index.reshape([-1 if d == dim else 1 for d in range(source._array.ndim)]).expand(source.shape)
-    return scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
+        got = f"an index of shape {index._array.shape} and a source of shape {source._array.shape}"
+        raise ShapeError(f"index_reduce: got {got}; expected one dim, and {expected}")
+    indices = index.reshape([-1 if d == dim else 1 for d in range(source._array.ndim)]).expand(source.shape)
+    return scatter_reduce(input, dim, indices, source, reduce, include_self=include_self)
 
 
 def _extremum_at(x: Tensor, dim: int, index: Tensor, src: Tensor, smallest: bool) -> Tensor:
@@ -200,14 +200,14 @@ def _product_at(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """In the order of the index, the products of all elements of one place so far, by doubling; the last one counts."""
     count = src._array.shape[dim]
     order = call(Argsort, index, dim=dim, descending=False, count=count, stable=True)
-    places, products = index.gather(dim, order), src.gather(dim, order)
-    behind, step = (0, 0) * (src._array.ndim - 1 - dim), 1
+    indices, products = index.gather(dim, order), src.gather(dim, order)
+    trailing, step = (0, 0) * (src._array.ndim - 1 - dim), 1
     while step < count:
-        shift = (*behind, step, -step)
-        same = places == pad(places, shift, value=-1)
+        shift = (*trailing, step, -step)
+        same = indices == pad(indices, shift, value=-1)
         products = products * where(same, pad(products, shift, value=1), ones_like(products))
         step *= 2
-    return call(Scatter, x, places, products, dim=dim)
+    return call(Scatter, x, indices, products, dim=dim)
 
 
 @method(in_place=True)
@@ -333,10 +333,10 @@ def index_put(input: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumu
     if values._array.dtype != input._array.dtype:
         raise DTypeError(f"index_put: got {input.dtype} and values of {values.dtype}; expected one dtype")
     indices = tuple([i.reshape(1) if isinstance(i, Tensor) and not i.ndim else i for i in indices])
-    value, coordinates, place = locate("index_put", input, indices, values)
+    value, coordinates, attrs = locate("index_put", input, indices, values)
     if not accumulate:
-        return call(SetItem, input, value, coordinates, **place)
-    dims, shape = place["dims"], input._array.shape
+        return call(SetItem, input, value, coordinates, **attrs)
+    dims, shape = attrs["dims"], input._array.shape
     value = value.expand(Index.infer(input._array, coordinates._array, dims=dims)[0])
     return input + call(IndexIntoZeros, value, coordinates, dims=dims, shape=shape)
 
@@ -383,13 +383,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Source: `torch.Tensor.masked_scatter`.
     """
     if mask._array.dtype != np.bool_ or source._array.dtype != input._array.dtype:
-        given = f"{input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}"
-        raise DTypeError(f"masked_scatter: got {given}; expected bool for the mask, and else one dtype")
-    number = (cast(mask, INT64).expand(input.shape).reshape(-1).cumsum(0) - 1).clamp(0)
+        got = f"{input.dtype}, a mask of {mask.dtype} and a source of {source.dtype}"
+        raise DTypeError(f"masked_scatter: got {got}; expected bool for the mask, and else one dtype")
+    numbers = (cast(mask, INT64).expand(input.shape).reshape(-1).cumsum(0) - 1).clamp(0)
     source = source.reshape(-1)
     if source._array.size == 0:
         source = pad(source, (0, 1))
-    return where(mask, take(source, number).reshape(input.shape), input)
+    return where(mask, take(source, numbers).reshape(input.shape), input)
 
 
 @method
@@ -415,8 +415,8 @@ def _scattered(op: str, x: Tensor, src: Tensor, dim: int, part: Any) -> Tensor:
 @method
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with `src` in place of `input.diagonal(offset, dim1, dim2)`. `torch.diagonal_scatter`."""
-    place = input.diagonal(offset, dim1, dim2)
-    _same_shape("diagonal_scatter", src, place._array.shape)
+    diagonal = input.diagonal(offset, dim1, dim2)
+    _same_shape("diagonal_scatter", src, diagonal._array.shape)
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return call(ViewScatter, input, cast(src, input.dtype), steps=((Diagonal, attrs),))
 

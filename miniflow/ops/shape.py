@@ -172,8 +172,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     known, size = prod(n for n in sizes if n != -1), shape[dim] if shape else 0
     fits = sizes.count(-1) == 1 and known > 0 and size % known == 0 or known == size and -1 not in sizes
     if not fits or not shape or any(n < -1 for n in sizes):
-        wanted = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
-        raise ShapeError(f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected {wanted}")
+        expected = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
+        raise ShapeError(f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected {expected}")
     sizes = tuple([size // known if n == -1 else n for n in sizes])
     return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
@@ -411,8 +411,8 @@ def repeat_interleave(
         input, dim = input.flatten(), 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
     if not isinstance(repeats, Tensor) and hasattr(repeats, "__index__"):
-        wide = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
-        return input.unsqueeze(dim + 1).expand(wide).clone().flatten(dim, dim + 1)
+        repeated_shape = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
+        return input.unsqueeze(dim + 1).expand(repeated_shape).clone().flatten(dim, dim + 1)
     counts = np.broadcast_to(repeats._host_array(), input.shape[dim])
     return input.index_select(dim, constant_like(input, np.repeat(np.arange(counts.size), counts)))
 

@@ -180,15 +180,15 @@ def searchsorted(
     if rows._array.ndim == 1:
         values = values.reshape(-1)
     elif rows._array.shape[:-1] != shape[:-1]:
-        given = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
-        raise ShapeError(f"searchsorted: got {given}; expected equal leading dims")
+        got = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
+        raise ShapeError(f"searchsorted: got {got}; expected equal leading dims")
     beyond = gt if right or side == "right" else ge
-    found = zeros(values.shape, dtype=INT64, device=values._device)
+    counts = zeros(values.shape, dtype=INT64, device=values._device)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
-        probe = found + step
-        behind = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
-        found = where(behind & (probe <= size), probe, found)
-    return cast(found.reshape(shape), np.int32 if out_int32 else INT64)
+        probe = counts + step
+        is_before = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
+        counts = where(is_before & (probe <= size), probe, counts)
+    return cast(counts.reshape(shape), np.int32 if out_int32 else INT64)
 
 
 @takes_tensors
@@ -214,12 +214,12 @@ class Unique(Op):
 
 
 def _unique(x: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Tensor | tuple[Tensor, ...]:
-    kind = x.dtype
-    half = kind.is_floating_point and kind.itemsize == 2
-    found = call(Unique, cast(x, float32) if half else x, dim=dim, consecutive=consecutive)
-    values = cast(found[0], kind)
-    chosen = (values, *[y for y, wanted in zip(found[1:], (inverse, counts), strict=True) if wanted])
-    return chosen if len(chosen) > 1 else values
+    dtype = x.dtype
+    half = dtype.is_floating_point and dtype.itemsize == 2
+    results = call(Unique, cast(x, float32) if half else x, dim=dim, consecutive=consecutive)
+    values = cast(results[0], dtype)
+    returned = (values, *[y for y, is_wanted in zip(results[1:], (inverse, counts), strict=True) if is_wanted])
+    return returned if len(returned) > 1 else values
 
 
 @method
@@ -283,6 +283,6 @@ def isin(
     if tests._array.size == 0:
         return full(x.shape, invert, dtype=np.bool_, device=x._device)
     rows = tests.reshape(-1).msort()
-    place = searchsorted(rows, x).clamp(max=tests._array.size - 1)
-    found = rows.gather(0, place.reshape(-1)).reshape(x.shape) == x
-    return ~found if invert else found
+    positions = searchsorted(rows, x).clamp(max=tests._array.size - 1)
+    is_equal = rows.gather(0, positions.reshape(-1)).reshape(x.shape) == x
+    return ~is_equal if invert else is_equal

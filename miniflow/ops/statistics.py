@@ -60,8 +60,8 @@ def _moment(op: type[Reduction], input, dim, unbiased, keepdim, correction) -> T
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
-        given = f"unbiased={unbiased} and correction={correction}"
-        raise DTypeError(f"{op.function_name}: got {given}; expected one of them")
+        got = f"unbiased={unbiased} and correction={correction}"
+        raise DTypeError(f"{op.function_name}: got {got}; expected one of them")
     if correction is None:
         correction = 0 if unbiased is False else 1
     return call(op, input, dim=as_dims(dim), correction=correction, keepdim=keepdim)
@@ -238,19 +238,19 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> T
     return _median("nanmedian", input, dim, keepdim, lambda size, numbers: (numbers - 1).clamp(0) // 2)
 
 
-def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, place: Callable) -> Tensor | Extreme:
+def _median(op: str, x: Tensor, dim: int | None, keepdim: bool, rank_of: Callable) -> Tensor | Extreme:
     """The element at place(size, numbers) of the order: numbers says how many elements are not NaN."""
     if dim is None:
         if x.is_floating_point() and not x.numel():
             return x.mean()
-        y = _median(op, x.detach().reshape(-1), 0, False, place).values
+        y = _median(op, x.detach().reshape(-1), 0, False, rank_of).values
         return _shared(x, y) if x.requires_grad else y
     nonempty(op, x._array.shape, dim)
     if not x._array.shape:
         return Extreme(*in_order(op, x, dim))
     dim, (values, indices) = wrap_dim(op, dim, x._array.ndim), in_order(op, x, dim)
-    at = place(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
-    return as_extreme([y.gather(dim, at) for y in (values, indices)], dim, keepdim)
+    rank = rank_of(x._array.shape[dim], (values == values).sum(dim, keepdim=True))
+    return as_extreme([y.gather(dim, rank) for y in (values, indices)], dim, keepdim)
 
 
 def _shared(x: Tensor, y: Tensor) -> Tensor:
@@ -274,17 +274,17 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     Source: `torch.mode`.
     """
     nonempty("mode", input._array.shape, dim)
-    values, indices = in_order("mode", input, dim)
+    values, original = in_order("mode", input, dim)
     if not input._array.shape:
-        return Extreme(values, indices)
+        return Extreme(values, original)
     dim, size = wrap_dim("mode", dim, input._array.ndim), input._array.shape[dim]
     differ = values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)
-    at = positions(values, dim)
-    start = where(differ, at.narrow(dim, 1, size - 1), 0)
+    indices_along = positions(values, dim)
+    start = where(differ, indices_along.narrow(dim, 1, size - 1), 0)
     start = pad(start, (0, 0) * (values._array.ndim - 1 - dim) + (1, 0))
-    length = at - call(CumulativeMax, start, dim=dim, reverse=False)
+    length = indices_along - call(CumulativeMax, start, dim=dim, reverse=False)
     last = length.argmax(dim, keepdim=True)
-    return as_extreme([y.gather(dim, last) for y in (values, indices)], dim, keepdim)
+    return as_extreme([y.gather(dim, last) for y in (values, original)], dim, keepdim)
 
 
 WEIGHTS = {  # of the upper of two elements, at a fraction of the way to it
@@ -321,7 +321,7 @@ def _quantile(op, input, q, dim, keepdim, interpolation) -> Tensor:
     else:
         below = rank.floor()
         weight = WEIGHTS[interpolation](rank - below)
-        lower, upper = (values.gather(-1, cast(at, INT64)) for at in (below, rank.ceil()))
+        lower, upper = (values.gather(-1, cast(ranks, INT64)) for ranks in (below, rank.ceil()))
         y = lower + weight * (upper - lower)
     y = y.movedim(-1, 0)
     if keepdim:
@@ -421,14 +421,14 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Source: `torch.bincount`.
     """
     if input._array.ndim != 1 or weights is not None and weights._array.shape != input._array.shape:
-        given = "" if weights is None else f" and weights of shape {weights._array.shape}"
-        raise ShapeError(f"bincount: got shape {input._array.shape}{given}; expected one dim")
+        got = "" if weights is None else f" and weights of shape {weights._array.shape}"
+        raise ShapeError(f"bincount: got shape {input._array.shape}{got}; expected one dim")
     if input._array.dtype.kind not in "iu":
         raise DTypeError(f"bincount: got {input.dtype}; expected integers: use .long()")
     empty = input._array.size == 0
     if minlength < 0 or not empty and input.amin().item() < 0:
         raise ArgumentError(f"bincount: got minlength={minlength} or a negative element; expected none below 0")
     length = max(minlength, 0 if empty else input.amax().item() + 1)
-    kind = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
-    counted = ones_like(input) if weights is None else weights
-    return zeros(length, dtype=kind, device=input._device).scatter_add(0, cast(input, INT64), cast(counted, kind))
+    dtype = INT64 if weights is None else weights.dtype if weights.dtype is float32 else np.float64
+    summands = ones_like(input) if weights is None else weights
+    return zeros(length, dtype=dtype, device=input._device).scatter_add(0, cast(input, INT64), cast(summands, dtype))

@@ -33,8 +33,8 @@ def elements_of(x: Tensor, op: str) -> list[np.ndarray]:
     if not isinstance(x, Tensor):
         refuse_operand(x, op, "a Tensor of tensor_buffer", "input")
     if x.dtype is not tensor_buffer:
-        wanted = "a tensor of tensor_buffer: use flow.tensor_to_tensor_buffer, or flow.tensor_list_to_tensor_buffer"
-        raise DTypeError(f"{op}: got a tensor of {x.dtype}; expected {wanted}")
+        expected = "a tensor of tensor_buffer: use flow.tensor_to_tensor_buffer, or flow.tensor_list_to_tensor_buffer"
+        raise DTypeError(f"{op}: got a tensor of {x.dtype}; expected {expected}")
     return x._host_array().elements()
 
 
@@ -69,8 +69,8 @@ def tensor_to_tensor_buffer(x: Tensor, instance_dims: int) -> Tensor:
     if x.dtype is tensor_buffer:
         raise DTypeError("tensor_to_tensor_buffer: got a tensor of tensor_buffer; expected one of numbers")
     if not 0 <= instance_dims < x.ndim:
-        wanted = f"from 0 to {x.ndim - 1} dims"
-        raise refusal(ShapeError, "tensor_to_tensor_buffer", wanted, x=x, instance_dims=instance_dims)
+        expected = f"from 0 to {x.ndim - 1} dims"
+        raise refusal(ShapeError, "tensor_to_tensor_buffer", expected, x=x, instance_dims=instance_dims)
     outer, array = x.ndim - instance_dims, x._host_array()
     rows = array.reshape(math.prod(array.shape[:outer]), *array.shape[outer:])
     return buffer_of([row.copy() for row in rows], array.shape[:outer])
@@ -96,10 +96,10 @@ def tensor_buffer_to_tensor(x: Tensor, dtype: dtype, instance_shape: Sequence[in
 
     Source: `oneflow.tensor_buffer_to_tensor`.
     """
-    arrays, kind, shape = elements_of(x, "tensor_buffer_to_tensor"), as_dtype(dtype), tuple(instance_shape)
+    arrays, element_dtype, shape = elements_of(x, "tensor_buffer_to_tensor"), as_dtype(dtype), tuple(instance_shape)
     for i, array in enumerate(arrays):
-        _check("tensor_buffer_to_tensor", i, array, kind, array.shape == shape, f"shape {shape}")
-    return from_numpy(np.array(arrays, kind.numpy).reshape(*x.shape, *shape))
+        _check("tensor_buffer_to_tensor", i, array, element_dtype, array.shape == shape, f"shape {shape}")
+    return from_numpy(np.array(arrays, element_dtype.numpy).reshape(*x.shape, *shape))
 
 
 def tensor_buffer_to_list_of_tensors(
@@ -124,10 +124,10 @@ def tensor_buffer_to_list_of_tensors(
     op = "tensor_buffer_to_list_of_tensors"
     arrays = elements_of(tensor, op)
     shapes = [array.shape for array in arrays] if out_shapes is None else [tuple(shape) for shape in out_shapes]
-    kinds = [array.dtype for array in arrays] if out_dtypes is None else out_dtypes
-    if not len(arrays) == len(shapes) == len(kinds):
-        raise ShapeError(f"{op}: got {len(shapes)} shapes and {len(kinds)} dtypes; expected {len(arrays)} of both")
-    for i, (array, shape, kind) in enumerate(zip(arrays, shapes, kinds, strict=True)):
+    dtypes = [array.dtype for array in arrays] if out_dtypes is None else out_dtypes
+    if not len(arrays) == len(shapes) == len(dtypes):
+        raise ShapeError(f"{op}: got {len(shapes)} shapes and {len(dtypes)} dtypes; expected {len(arrays)} of both")
+    for i, (array, shape, kind) in enumerate(zip(arrays, shapes, dtypes, strict=True)):
         _check(op, i, array, as_dtype(kind), array.size == math.prod(shape), f"as many elements as {shape}")
     return [from_numpy(array.copy().reshape(shape)) for array, shape in zip(arrays, shapes, strict=True)]
 
@@ -156,15 +156,15 @@ def gen_tensor_buffer(
 
     Source: `oneflow.gen_tensor_buffer`.
     """
-    count, kind = math.prod(shape), as_dtype(data_type)
+    count, data_type = math.prod(shape), as_dtype(data_type)
     if not count == len(shape_list) == len(value_list):
         raise ShapeError(
             f"gen_tensor_buffer: got {len(shape_list)} shapes and {len(value_list)} values for shape {tuple(shape)}; "
             f"expected {count} of both"
         )
-    pairs = zip(shape_list, value_list, strict=True)
-    values = [np.full(tuple(one), fitting("gen_tensor_buffer", value, kind), kind.numpy) for one, value in pairs]
-    return buffer_of(values, shape)
+    values = [fitting("gen_tensor_buffer", value, data_type) for value in value_list]
+    pairs = zip(shape_list, values, strict=True)
+    return buffer_of([np.full(tuple(size), value, data_type.numpy) for size, value in pairs], shape)
 
 
 def tensor_list_to_tensor_buffer(input: Tensor | Sequence[Any]) -> Tensor:
@@ -212,20 +212,20 @@ def tensor_buffer_to_tensor_list(
     Source: `oneflow.tensor_buffer_to_tensor_list` of OneFlow 0.5.
     """
     arrays = elements_of(input, "tensor_buffer_to_tensor_list")
-    kind = as_dtype(dtype or (arrays[0].dtype if arrays else float32))
+    element_dtype = as_dtype(dtype or (arrays[0].dtype if arrays else float32))
     for i, array in enumerate(arrays):
         fits = (
             shape is None or len(shape) == array.ndim and all(n <= m for n, m in zip(array.shape, shape, strict=True))
         )
-        _check("tensor_buffer_to_tensor_list", i, array, kind, fits, f"at most {shape and tuple(shape)}")
-    memory = np.concatenate([np.empty(0, kind.numpy), *[array.reshape(-1) for array in arrays]])
+        _check("tensor_buffer_to_tensor_list", i, array, element_dtype, fits, f"at most {shape and tuple(shape)}")
+    memory = np.concatenate([np.empty(0, element_dtype.numpy), *[array.reshape(-1) for array in arrays]])
     parts = np.split(memory, np.cumsum([array.size for array in arrays])[:-1])
     return buffer_of([part.reshape(a.shape) for part, a in zip(parts, arrays, strict=False)], input.shape)
 
 
-def _check(op: str, i: int, array: np.ndarray, kind: dtype, fits: bool, wanted: str) -> None:
+def _check(op: str, i: int, array: np.ndarray, kind: dtype, fits: bool, expected: str) -> None:
     """Refuse the array at position i of another dtype, or one that does not fit."""
     if array.dtype != kind.numpy:
         raise DTypeError(f"{op}: got array {i} of {array.dtype}; expected {kind}")
     if not fits:
-        raise ShapeError(f"{op}: got array {i} of shape {array.shape}; expected {wanted}")
+        raise ShapeError(f"{op}: got array {i} of shape {array.shape}; expected {expected}")

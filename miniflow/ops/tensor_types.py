@@ -73,10 +73,10 @@ def type(self: Tensor, dtype: Any = None) -> str | Tensor:
         device = "" if self.is_global or self.device.type == "cpu" else f"{self.device.type}."
         return f"miniflow.{device}{next((name for name, kind in NAMES.items() if kind is self.dtype), 'Buffer')}Tensor"
     if isinstance(dtype, str):
-        known = TENSOR_TYPES.get(dtype.rpartition(".")[2])
-        if known is None or dtype.count(".") > 1:
+        tensor_type = TENSOR_TYPES.get(dtype.rpartition(".")[2])
+        if tensor_type is None or dtype.count(".") > 1:
             raise ArgumentError(f"type: got {dtype!r}; expected a dtype, or one of {', '.join(TENSOR_TYPES)}")
-        dtype = known
+        dtype = tensor_type
     return cast(self, getattr(dtype, "dtype", dtype))
 
 

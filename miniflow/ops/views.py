@@ -70,8 +70,8 @@ class IntoZeros(Op):
 
     @classmethod
     def sbp(cls, x, *, ranks, shape, **attrs):
-        whole, part = cls.of.common_dims(shape, attrs)
-        return signatures(part, whole, linear=[[0]])
+        result_dims, x_dims = cls.of.common_dims(shape, attrs)
+        return signatures(x_dims, result_dims, linear=[[0]])
 
     @classmethod
     def backward(cls, ctx, dy: Tensor) -> Tensor:
@@ -91,8 +91,8 @@ def wrap_dim(op: str, dim: int, ndim: int) -> int:
     try:
         dim = operator.index(dim)
     except TypeError:
-        given = f"dim={dim!r}" if not hasattr(dim, "shape") else f"a dim of shape {tuple(dim.shape)}"
-        raise DTypeError(f"{op}: got {given}; expected an integer dim") from None
+        got = f"dim={dim!r}" if not hasattr(dim, "shape") else f"a dim of shape {tuple(dim.shape)}"
+        raise DTypeError(f"{op}: got {got}; expected an integer dim") from None
     n = ndim or 1
     if not -n <= dim < n:
         raise DimError(f"{op}: got dim={dim} for a tensor of {ndim} dims; expected a dim from {-n} to {n - 1}")
@@ -163,8 +163,8 @@ def check_count(op: str, ellipses: int, consumed: int, shape: tuple[int, ...]) -
     if ellipses > 1:
         raise IndexRangeError(f"{op}: got more than one Ellipsis (...); expected at most one")
     if consumed > len(shape):
-        given = f"{consumed} for a tensor of shape {tuple(shape)}"
-        raise IndexRangeError(f"{op}: too many indices: got {given}; expected at most {len(shape)}")
+        got = f"{consumed} for a tensor of shape {tuple(shape)}"
+        raise IndexRangeError(f"{op}: too many indices: got {got}; expected at most {len(shape)}")
 
 
 def check_in_range(

@@ -98,8 +98,8 @@ def _resized(input, new, factors, mode, align_corners, antialias) -> Tensor:
     for dim, (n, m, factor) in enumerate(zip(input.shape[2:], new, factors, strict=True), 2):
         scale = n / m if factor is None else 1 / factor
         if mode.startswith("nearest"):
-            places = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
-            input = input.index_select(dim, constant_like(input, np.minimum(places, n - 1).astype(int)))
+            positions = np.floor((np.arange(m) + (0.5 if mode == "nearest-exact" else 0)) * scale)
+            input = input.index_select(dim, constant_like(input, np.minimum(positions, n - 1).astype(int)))
         else:
             weights = _weights(n, m, scale, mode == "bicubic", align_corners, antialias)
             input = along_dim(input, dim, constant_like(input, weights.astype(input._array.dtype)))
@@ -110,16 +110,16 @@ def _weights(n: int, m: int, scale: float, cubic: bool, align_corners: bool, ant
     """(m, n): how much of each old position is in a new one."""
     if align_corners:
         scale = (n - 1) / (m - 1) if m > 1 else 0.0
-    places = np.arange(m) * scale if align_corners and not antialias else (np.arange(m) + 0.5) * scale - 0.5
+    positions = np.arange(m) * scale if align_corners and not antialias else (np.arange(m) + 0.5) * scale - 0.5
     if not antialias:
-        return resampling(n, places, *((cubic_kernel, 2) if cubic else (linear_kernel, 1)))
+        return resampling(n, positions, *((cubic_kernel, 2) if cubic else (linear_kernel, 1)))
     kernel = functools.partial(cubic_kernel, a=CUBIC_ANTIALIAS) if cubic else linear_kernel
-    return resampling(n, places, kernel, 2 if cubic else 1, max(scale, 1), False)
+    return resampling(n, positions, kernel, 2 if cubic else 1, max(scale, 1), False)
 
 
 def resampling(
     n: int,
-    places: np.ndarray,
+    positions: np.ndarray,
     kernel: Callable[[np.ndarray], np.ndarray],
     reach: int,
     stretch: float = 1.0,
@@ -129,19 +129,19 @@ def resampling(
 
     Args:
         n: how many elements there are; the first is at place 0, the second at 1.
-        places: (m,)
+        positions: (m,)
         kernel: from a distance to a weight.
         reach: the distance from which on it is 0.
         stretch: how many times wider the kernel is.
         edge: beyond the ends are copies of the outermost elements; else only elements inside count.
     """
     width = math.ceil(reach * stretch)
-    taps = np.floor(places).astype(int)[:, None] + np.arange(1 - width, width + 1)
-    parts = kernel(np.abs(places[:, None] - taps) / stretch)
+    taps = np.floor(positions).astype(int)[:, None] + np.arange(1 - width, width + 1)
+    values = kernel(np.abs(positions[:, None] - taps) / stretch)
     if not edge:
-        parts = np.where((taps >= 0) & (taps < n), parts, 0)
-    weights = np.zeros((len(places), n))
-    np.add.at(weights, (np.arange(len(places))[:, None], taps.clip(0, n - 1)), parts / parts.sum(1, keepdims=True))
+        values = np.where((taps >= 0) & (taps < n), values, 0)
+    weights = np.zeros((len(positions), n))
+    np.add.at(weights, (np.arange(len(positions))[:, None], taps.clip(0, n - 1)), values / values.sum(1, keepdims=True))
     return weights
 
 
@@ -216,8 +216,8 @@ def upsample(
     scales = {"height_scale": height_scale, "width_scale": width_scale}
     if set(scales.values()) != {None}:
         if None in scales.values() or size is not None or scale_factor is not None:
-            wanted = "height_scale and width_scale, or size, or scale_factor"
-            raise refusal(ArgumentError, "upsample", wanted, size=size, scale_factor=scale_factor, **scales)
+            expected = "height_scale and width_scale, or size, or scale_factor"
+            raise refusal(ArgumentError, "upsample", expected, size=size, scale_factor=scale_factor, **scales)
         interpolation, scale_factor = interpolation or mode, (height_scale, width_scale)
     corners = None if interpolation == "nearest" else align_corners
     return interpolate(input, size, scale_factor, interpolation or mode, corners)
@@ -239,8 +239,8 @@ def shuffle_pixels(input: Tensor, r: int, s: int) -> Tensor:
     """`pixel_shuffle` with a factor for the height and one for the width: (*, C r s, H, W) -> (*, C, H r, W s)."""
     shape, k = tuple(input.shape), input.ndim - 3
     if k < 0 or r < 1 or s < 1 or shape[-3] % (r * s):
-        factor, wanted = r if r == s else (r, s), f"(*, C * {r * s}, H, W)"
-        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={factor}; expected {wanted}")
+        factor, expected = r if r == s else (r, s), f"(*, C * {r * s}, H, W)"
+        raise ShapeError(f"pixel_shuffle: got input {shape} and upscale_factor={factor}; expected {expected}")
     *outer, channels, height, width = shape
     y = input.reshape((*outer, channels // (r * s), r, s, height, width))
     y = y.permute((*range(k + 1), k + 3, k + 1, k + 4, k + 2)).clone()

@@ -18,26 +18,26 @@ Sizes = int | tuple[int, ...]  # one number for all dims, or one for each
 COUNTS = {1: ("one integer", "tuple"), 2: ("one or two integers", "pair"), 3: ("one or three integers", "triple")}
 
 
-def per_dim(op: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
+def per_dim(op: str, name: str, value: Any, count: int, minimum: int = 1) -> tuple[int, ...]:
     """An argument given as one number for all dims, or as `count` of them.
 
     >>> per_dim("conv2d", "stride", 2, 2), per_dim("conv2d", "stride", (2, 1), 2)
     ((2, 2), (2, 1))
 
     Raises:
-        ArgumentError: if a number is below `least` or not below 2^31, or there are neither one nor `count` of them.
+        ArgumentError: if a number is below `minimum` or not below 2^31, or there are neither one nor `count` of them.
         DTypeError: if they are not integers.
     """
-    if type(value) is int and least <= value < 2**31:
+    if type(value) is int and minimum <= value < 2**31:
         return (value,) * count
     words = COUNTS[count]
     try:
         numbers = tuple([operator.index(n) for n in (value if isinstance(value, tuple | list) else (value,))])
     except TypeError:
         raise DTypeError(f"{op}: got {name}={value!r}; expected an integer or a {words[1]} of integers") from None
-    if len(numbers) not in (1, count) or min(numbers) < least or max(numbers) >= 2**31:
-        most = " and below 2**31" if numbers and max(numbers) >= 2**31 else ""
-        raise ArgumentError(f"{op}: got {name}={value!r}; expected {words[0]} of at least {least}{most}")
+    if len(numbers) not in (1, count) or min(numbers) < minimum or max(numbers) >= 2**31:
+        limit = " and below 2**31" if numbers and max(numbers) >= 2**31 else ""
+        raise ArgumentError(f"{op}: got {name}={value!r}; expected {words[0]} of at least {minimum}{limit}")
     return numbers if len(numbers) == count else numbers * count
 
 
@@ -77,10 +77,10 @@ def window_counts(
         ShapeError: if not even one fits.
     """
     along = zip(shape[2:], kernel, stride, padding, dilation, strict=True)
-    rows, columns = (window_count(n, *rest, ceil_mode) if n else 0 for n, *rest in along)
+    rows, columns = (window_count(n, *window, ceil_mode) if n else 0 for n, *window in along)
     if rows < 1 or columns < 1:
-        wanted = "images at least as large as the kernel: pad more, or use a smaller kernel"
-        raise refusal(ShapeError, op, wanted, input=shape, kernel=kernel, dilation=dilation, padding=padding)
+        expected = "images at least as large as the kernel: pad more, or use a smaller kernel"
+        raise refusal(ShapeError, op, expected, input=shape, kernel=kernel, dilation=dilation, padding=padding)
     return rows, columns
 
 
@@ -90,14 +90,15 @@ class Unfold(StridedView):
     def infer(x, *, dim, size, step):
         limit = x.shape[dim]
         if not 0 <= size <= limit or step <= 0:
-            given = f"size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}"
-            raise ShapeError(f"unfold: got {given}; expected a size from 0 to {limit} and a step of at least 1")
+            got = f"size={size} and step={step} for dim {dim} of shape {tuple(x.shape)}"
+            raise ShapeError(f"unfold: got {got}; expected a size from 0 to {limit} and a step of at least 1")
         return (*x.shape[:dim], (limit - size) // step + 1, *x.shape[dim + 1 :], size), x.dtype
 
     @classmethod
     def common_dims(cls, shape, attrs):
-        (whole,), (part,) = super().common_dims(shape, attrs)
-        return [whole.replace(part[-1], ".")], [f"{part[:-1]}."]  # a window is not split, even if there is only one
+        (x_dims,), (result_dims,) = super().common_dims(shape, attrs)
+        # a window is not split, even if there is only one
+        return [x_dims.replace(result_dims[-1], ".")], [f"{result_dims[:-1]}."]
 
 
 class FoldAdd(IntoZeros, of=Unfold):

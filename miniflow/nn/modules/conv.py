@@ -38,7 +38,7 @@ class Convolution(Layer):
         self.groups, self.padding_mode = groups, padding_mode
         self.kernel_size = per_dim(name, "kernel_size", kernel_size, dims)
         self.stride, self.dilation = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
-        self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, least=0)
+        self.padding = padding if isinstance(padding, str) else per_dim(name, "padding", padding, dims, minimum=0)
         self.output_padding = (0,) * dims
         self._check()
         around = borders(name, padding, self.kernel_size, self.stride, self.dilation)
@@ -166,7 +166,7 @@ class ConvTranspose2d(Convolution):
     ):  # fmt: skip
         options = {"bias": bias, "padding_mode": padding_mode, "device": device, "dtype": dtype}
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, **options)
-        self.output_padding = per_dim(self._get_name(), "output_padding", output_padding, self.dims, least=0)
+        self.output_padding = per_dim(self._get_name(), "output_padding", output_padding, self.dims, minimum=0)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`, the last dims of the result, takes the place of `output_padding`."""
