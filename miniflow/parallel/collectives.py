@@ -9,7 +9,6 @@ numbers in the world all the same), and `async_op`; if that is true, what is ret
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.parallel import world
-from miniflow.parallel.comm.counted import ReduceOp, cut, reduced
+from miniflow.parallel.comm.counted import ReduceOp, cut, joined, reduced
 from miniflow.parallel.group import ProcessGroup, Work, ranks_of, run
 from miniflow.parallel.messages import check_like, check_rank, described, values_of, write
 from miniflow.parallel.messages import irecv as irecv
@@ -275,20 +274,21 @@ def _deliver(
 ) -> Work | None:
     """Send one array from rank `src` to each rank of the group."""
     sent = {(src, r): x for r, x in parts.items()} if src in world.owned() else {}
-    expected = {(src, r): (like.shape, like.dtype, of_array(like)) for r in ranks if r in world.owned()}
+    received = {(src, r): memory.empty_like(like, like.shape) for r in ranks if r in world.owned()}
     return run(
         call,
         ranks,
-        lambda c: c.exchange(sent, expected, ranks),
-        lambda got: write(call.split()[0], out, got[src, world.rank()]),
+        lambda c: c.exchange(sent, received, ranks),
+        lambda _: write(call.split()[0], out, received[src, world.rank()]),
         async_op,
     )
 
 
 def _collected(communicator: Any, x: Any, dst: int, ranks: tuple[int, ...]) -> list[Any]:
     """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
-    expected = {(r, dst): (x.shape, x.dtype, of_array(x)) for r in ranks if dst in world.owned()}
-    return list(communicator.exchange({(r, dst): x for r in _by_rank(x, ranks)}, expected, ranks).values())
+    received = {(r, dst): memory.empty_like(x, x.shape) for r in ranks if dst in world.owned()}
+    communicator.exchange({(r, dst): x for r in _by_rank(x, ranks)}, received, ranks)
+    return list(received.values())
 
 
 def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
@@ -320,11 +320,7 @@ def _joined(name: str, parts: list[Any]) -> Any:
     types = {(str(x.dtype), str(of_array(x))) for x in parts}
     if len(types) > 1:
         raise DTypeError(f"{name}: got a list of tensors of {sorted(types)}; expected one dtype and device")
-    ends = list(itertools.accumulate([x.size for x in parts]))
-    flat = memory.empty_like(parts[0], (ends[-1],))
-    for x, end in zip(parts, ends, strict=True):
-        flat[end - x.size : end] = x.reshape(-1)
-    return flat
+    return joined([x.reshape(-1) for x in parts], parts[0])
 
 
 def _by(name: str, op: ReduceOp, x: Any) -> str:

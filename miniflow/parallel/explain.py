@@ -8,6 +8,7 @@ from typing import Any
 from miniflow.dispatch.tape import no_grad
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing, dispatch
+from miniflow.parallel.partition import volume
 from miniflow.parallel.placement import placement
 from miniflow.parallel.signature import candidates
 from miniflow.sbp import NdSbp, as_nd_sbp, show
@@ -94,20 +95,23 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
         raise PlacementError("boxing.explain: expected a global tensor")
     where, sbp = target(src, dst, placement)
     x = src._array
-    if where != x.placement:
-        text = (
-            f"{show(x.sbp)} on {x.placement} to {show(sbp)} on {where}: each rank gets its regions from their holders"
-        )
-    else:
-        steps = boxing.path(x.shape, where, x.sbp, sbp)
-        total = sum(step.cost for step in steps) * x.itemsize
-        lines = [f"{show(x.sbp)} to {show(sbp)}: {total:,} bytes"]
-        for i, step in enumerate(steps, 1):
-            name = boxing.NAMES[step.before[step.dim].kind + step.after[step.dim].kind]
-            along = f" along dimension {step.dim}" if len(sbp) > 1 else ""
-            cost = step.cost * x.itemsize
-            lines.append(f"{i}. {name}{along}: {show(step.before)} to {show(step.after)}, {cost:,} bytes")
-        text = "\n".join(lines)
+    steps = boxing.route(x.shape, x.placement, x.sbp, where, sbp, x.itemsize)
+    before, after = show(x.sbp), show(sbp)
+    if not boxing.same_ranks(x.placement, where):
+        before, after = f"{before} on {x.placement}", f"{after} on {where}"
+    lines = [f"{before} to {after}: {sum(step.cost for step in steps):,} bytes"]
+    for i, step in enumerate(steps, 1):
+        dims = f" along dimension{'s' * (len(step.dims) > 1)} {' and '.join(map(str, step.dims))}"
+        along = dims if len(step.before) > 1 and step.dims else ""
+        lines.append(f"{i}. {step.name}{along}: {show(step.before)} to {show(step.after)}, {step.cost:,} bytes")
+    if not boxing.same_ranks(x.placement, where):
+        lines.append("   each rank gets its regions from their holders:")
+        plan = boxing.messages(x.shape, steps[-1])
+        for sender in x.placement.flat:
+            sent = {r: volume(common) * x.itemsize for (s, r), common in plan.items() if s == sender != r}
+            to = ", ".join(f"{n:,} bytes to {receiver}" for receiver, n in sent.items())
+            lines.append(f"   rank {sender} sends {to or 'nothing'}")
+    text = "\n".join(lines)
     print(text)
     return text
 

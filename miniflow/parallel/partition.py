@@ -30,8 +30,13 @@ def part(size: int, parts: int, i: int) -> tuple[int, int]:
 @functools.lru_cache(100_000)
 def region(shape: tuple[int, ...], where: placement, sbp: NdSbp, rank: int) -> Region:
     """What a rank holds of a tensor of this shape: all of a dim that is not split."""
+    return part_at(shape, where.shape, sbp, where.coordinates[rank])
+
+
+def part_at(shape: tuple[int, ...], mesh: tuple[int, ...], sbp: NdSbp, position: tuple[int, ...]) -> Region:
+    """The same for a position in a placement whose dimensions have these lengths."""
     bounds = [(0, n) for n in shape]
-    for entry, count, i in zip(sbp, where.shape, where.coordinates[rank], strict=True):
+    for entry, count, i in zip(sbp, mesh, position, strict=True):
         if entry.dim is not None:
             first, last = bounds[entry.dim]
             start, stop = part(last - first, count, i)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,10 +111,10 @@ class placement(Place):
         """The ranks of this placement whose shards this process holds."""
         return tuple([r for r in self._flat if r in world.owned()])
 
-    def groups(self, dim: int) -> list[tuple[int, ...]]:
-        """The ranks that differ along one dimension only, for each position in the others."""
-        rows = np.moveaxis(self._ranks, dim, -1).reshape(-1, self._ranks.shape[dim])
-        return [tuple(row) for row in rows.tolist()]
+    def groups(self, *dims: int) -> list[tuple[int, ...]]:
+        """The ranks that differ along these dimensions only, for each position in the others."""
+        last = np.moveaxis(self._ranks, dims, range(-len(dims), 0))
+        return [tuple(row) for row in last.reshape(-1, math.prod([self.shape[k] for k in dims])).tolist()]
 
     def with_type(self, type: str) -> placement:
         """The same ranks on devices of another type."""

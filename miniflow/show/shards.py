@@ -61,12 +61,9 @@ def boxing(src: Tensor, dst: Any, placement: placement | None = None, *, figure:
     """
     where, sbp = target(src, dst, placement)
     stages = [("", src.placement, src.sbp)]
-    if where != src.placement:
-        stages.append(("send and receive", where, sbp))
-    else:
-        for step in boxings.path(tuple(src.shape), where, src.sbp, sbp):
-            name = boxings.NAMES[step.before[step.dim].kind + step.after[step.dim].kind]
-            stages.append((f"{name}: {step.cost * src._array.itemsize:,.0f} bytes", where, step.after))
+    x = src._array
+    for step in boxings.route(x.shape, x.placement, x.sbp, where, sbp, x.itemsize):
+        stages.append((f"{step.name}: {step.cost:,} bytes", step.where, step.after))
     return draw(stages, tuple(src.shape), figure)
 
 

@@ -26,13 +26,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-
 from miniflow.backends import memory
+from miniflow.device import CPU, of_array
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.comm.counted import Counted, cut, parts_of, reduced
-from miniflow.parallel.comm.simulated import Arrays, Counts, Group
+from miniflow.parallel.comm.simulated import Arrays, Counts, Group, Messages
 
 
 class MpiCommunicator:
@@ -69,11 +68,13 @@ class MpiCommunicator:
         self._groups = {tuple(range(self.size)): self.world}
         end_all_on_exception(self.world)
 
-    def _bytes(self, x: Any) -> Any:
-        """The memory of an array in row-major order; a device finishes first what it has to do."""
+    def _buffers(self, x: Any) -> list[Any]:
+        """The memory of an array in row-major order, in parts that fit into a message; a device finishes first what it
+        has to do."""
         assert memory.row_major(x) is x, "an array with gaps was to be sent"
         memory.synchronize(x)
-        return self.mpi.buffer.fromaddress(memory.address(x), x.nbytes)
+        whole = self.mpi.buffer.fromaddress(memory.address(x), x.nbytes)
+        return [whole[i : i + MOST] for i in range(0, max(1, x.nbytes), MOST)]
 
     def _of(self, group: Group) -> Any:
         """MPI's communicator for a group, which its ranks make together when they first need it."""
@@ -115,22 +116,31 @@ class MpiCommunicator:
         kinds = sorted({str(x.dtype) for x in (*sent.values(), *received.values())})
         tag = zlib.crc32(f"{name} {kinds} {self.call}".encode()) % 32768  # which every MPI has
         with self._watchdog.waits(self.call or name, group):
-            requests = [comm.Irecv(self._bytes(x), group_rank[rank]) for rank, x in received.items()]
-            requests += [comm.Isend(self._bytes(x), group_rank[rank], tag) for rank, x in sent.items()]
+            expected = [(rank, buffer) for rank, x in received.items() for buffer in self._buffers(x)]
+            requests = [comm.Irecv(buffer, group_rank[rank]) for rank, buffer in expected]
+            requests += [comm.Isend(b, group_rank[rank], tag) for rank, x in sent.items() for b in self._buffers(x)]
             statuses = [self.mpi.Status() for _ in requests]
             self.mpi.Request.Waitall(requests, statuses)
-        for (rank, x), status in zip(received.items(), statuses, strict=False):
+        for (rank, buffer), status in zip(expected, statuses, strict=False):
             if status.tag != tag:
                 raise self._watchdog.left(self.call or name, group, f"got what rank {rank} sent in another call")
-            if status.count != x.nbytes:
-                sizes = f"got {status.count} bytes from rank {rank}; expected {x.nbytes}"
+            if status.count != buffer.nbytes:
+                sizes = f"got {status.count} bytes from rank {rank}; expected {buffer.nbytes}"
                 raise self._watchdog.left(self.call or name, group, sizes)
 
     def post(self, x: Any, peer: int | None, tag: int, receive: bool = False) -> Message:
-        """Start to send an array to a rank, or to fill it with what a rank sends; None: whichever."""
+        """Start to send an array to a rank, or to fill it with what a rank sends; None: whichever.
+
+        Raises:
+            ArgumentError: for more than fits into one message.
+        """
+        if x.nbytes > MOST:
+            raise ArgumentError(
+                f"send: got a tensor of {x.nbytes:,} bytes; expected at most {MOST:,} in a message: send parts of it"
+            )
         self.counted.add("send", 0 if receive else x.nbytes)
         begin = self.peers.Irecv if receive else self.peers.Isend
-        request = begin(self._bytes(x), self.mpi.ANY_SOURCE if peer is None else peer, tag)
+        request = begin(self._buffers(x)[0], self.mpi.ANY_SOURCE if peer is None else peer, tag)
         return Message(self, x, request, receive, range(self.size) if peer is None else [peer])
 
     def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
@@ -170,11 +180,12 @@ class MpiCommunicator:
         x = parts[self.rank]
         self._count_all_reduce(x, group)
         datatype = self.mpi.Datatype.fromcode(x.dtype.char)
-        request = self._of(group).Iallreduce(self.mpi.IN_PLACE, [self._bytes(x), datatype])
+        comm = self._of(group)
+        requests = [comm.Iallreduce(self.mpi.IN_PLACE, [buffer, datatype]) for buffer in self._buffers(x)]
 
         def wait() -> None:
             with self._watchdog.waits("all_reduce", group):
-                request.Wait()
+                self.mpi.Request.Waitall(requests)
 
         return wait
 
@@ -210,18 +221,24 @@ class MpiCommunicator:
         self._move("all_to_all", group, mine, arriving)
         return {self.rank: result}
 
-    def exchange(
-        self,
-        messages: dict[tuple[int, int], np.ndarray],
-        expected: dict[tuple[int, int], tuple],
-        group: Group | None = None,
-    ) -> dict[tuple[int, int], np.ndarray]:
+    def exchange(self, messages: Messages, targets: Messages, group: Group | None = None, name: str = "send") -> None:
         """As `SimulatedCommunicator.exchange`."""
-        sent = {target: memory.row_major(x) for (_, target), x in messages.items() if target != self.rank}
-        self.counted.add("send", sum(x.nbytes for x in sent.values()))
-        arriving = {source: memory.empty(*meta) for (source, _), meta in expected.items() if source != self.rank}
-        self._move("send and receive", range(self.size) if group is None else group, sent, arriving)
-        return {key: messages[key] if key in messages else arriving[key[0]] for key in expected}
+        sent = {
+            target: memory.row_major(x if self.cuda_aware else memory.to_host(x))
+            for (_, target), x in messages.items()
+            if target != self.rank
+        }
+        self.counted.add(name, sum(x.nbytes for x in sent.values()))
+        values, arriving = dict(messages), {}
+        for (source, _), x in targets.items():
+            if source != self.rank:  # straight to where it is needed, if MPI can write there
+                place = of_array(x) if self.cuda_aware else CPU
+                direct = memory.same_place(x, place) and memory.row_major(x) is x
+                arriving[source] = values[source, self.rank] = x if direct else memory.empty(x.shape, x.dtype, place)
+        self._move(name, range(self.size) if group is None else group, sent, arriving)
+        for key, x in targets.items():
+            if values[key] is not x:
+                memory.copy_into(x, memory.move(values[key], of_array(x)))
 
     def all_gather_object(self, value: Any, group: Group) -> list[Any]:
         """As `SimulatedCommunicator.all_gather_object`."""
@@ -261,6 +278,7 @@ class Message:
         return self.status.source
 
 
+MOST = 1 << 30  # bytes in a message: MPI counts in ints of 32 bits
 BLOCK = 1 << 20  # bytes from all ranks that are added up at a time: what the cache of a core holds
 
 

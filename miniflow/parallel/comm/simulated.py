@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-
-from miniflow.parallel.comm.counted import Counted, cut, reduced
+from miniflow.backends import memory
+from miniflow.device import of_array
+from miniflow.parallel.comm.counted import Counted, cut, joined, reduced
 
 Arrays = dict[int, Any]  # rank -> array
 Group = Sequence[int]
 Counts = Sequence[int]
+Messages = dict[tuple[int, int], Any]  # sender, receiver -> array
 
 
 class SimulatedCommunicator:
@@ -25,7 +26,7 @@ class SimulatedCommunicator:
         cuda_aware: whether arrays may be in the memory of CUDA devices; otherwise they are on the CPU.
     """
 
-    cuda_aware = False
+    cuda_aware = True
 
     def __init__(self, size: int):
         self.size = size
@@ -53,8 +54,7 @@ class SimulatedCommunicator:
             counts: the elements of the parts.
         """
         self.counted.add("all_gather", sum(x.nbytes for x in parts.values()) * (len(group) - 1))
-        gathered = np.concatenate([parts[r] for r in group])
-        return {r: gathered.copy() for r in group}
+        return {r: joined([parts[g] for g in group], parts[r]) for r in group}
 
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums.
@@ -62,21 +62,27 @@ class SimulatedCommunicator:
         Args:
             by: what to do instead of adding, see `reduced`.
         """
-        total = reduced([parts[r] for r in group], None, by)
+        total = self._total(parts, group, by)
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
-        return {r: total.copy() for r in group}
+        return {r: memory.move(total.copy(), of_array(parts[r])) for r in group}
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
         """Start an all-reduce in place, and return a function that waits until the parts hold the sums."""
         for rank, total in self.all_reduce(parts, group).items():
-            np.copyto(parts[rank], total)
+            memory.copy_into(parts[rank], total)
         return lambda: None
 
     def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
         """The sum of the flat parts, of which the i-th rank of the group gets `counts[i]` elements."""
-        total = reduced([parts[r] for r in group], None, by)
+        total = self._total(parts, group, by)
         self.counted.add("reduce_scatter", total.nbytes * (len(group) - 1))
-        return dict(zip(group, cut(total, counts), strict=True))
+        pieces = zip(group, cut(total, counts), strict=True)
+        return {r: memory.move(piece, of_array(parts[r])) for r, piece in pieces}
+
+    def _total(self, parts: Arrays, group: Group, by: str) -> Any:
+        """The sum, on the device of the first rank of the group."""
+        device = of_array(parts[group[0]])
+        return reduced([memory.move(parts[r], device) for r in group], None, by)
 
     def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
         """From each rank `sent[rank][i]` elements of its flat part to the i-th of the group.
@@ -87,22 +93,20 @@ class SimulatedCommunicator:
         pieces = {r: cut(parts[r], sent[r]) for r in group}
         moved = sum(x.nbytes for r, row in pieces.items() for g, x in zip(group, row, strict=True) if g != r)
         self.counted.add("all_to_all", moved)
-        return {r: np.concatenate([pieces[g][i] for g in group]) for i, r in enumerate(group)}
+        return {r: joined([pieces[g][i] for g in group], parts[r]) for i, r in enumerate(group)}
 
-    def exchange(
-        self,
-        messages: dict[tuple[int, int], np.ndarray],
-        expected: dict[tuple[int, int], tuple],
-        group: Group | None = None,
-    ) -> dict[tuple[int, int], np.ndarray]:
+    def exchange(self, messages: Messages, targets: Messages, group: Group | None = None, name: str = "send") -> None:
         """Deliver messages, by sender and receiver.
 
         Args:
-            expected: shape, dtype and device of those for ranks of this process.
+            targets: what is filled with those for ranks of this process.
             group: the ranks of all of them; None for all.
+            name: what it is, for the count.
         """
-        self.counted.add("send", sum(x.nbytes for (sender, receiver), x in messages.items() if sender != receiver))
-        return {key: messages[key] for key in expected}
+        sent = sum(x.nbytes for (sender, receiver), x in messages.items() if sender != receiver)
+        self.counted.add(name, sent)
+        for key, target in targets.items():
+            memory.copy_into(target, memory.move(messages[key], of_array(target)))
 
     def all_gather_object(self, value: Any, group: Group) -> list[Any]:
         """A small object of each rank of the group; not counted."""
