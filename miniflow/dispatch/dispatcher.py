@@ -338,12 +338,13 @@ def allocating(op: type[Op], write: Callable) -> Callable:
     The outputs follow from the shapes and dtypes of the operands: `infer` is asked once for each combination of them,
     unless it looks at values.
     """
-    single, empty, plain, looks_at_values = op.single, np.empty, without_half(write), op.checks_values in INFER_CHECKS
+    single, empty, looks_at_values = op.single, np.empty, op.checks_values in INFER_CHECKS
 
     @lru_cache(MOST_KNOWN, typed=True)
     def known(*operands, **attrs):
         layouts = [layout_of(*x) if x.__class__ is tuple else x for x in operands]
-        return op.infer(*layouts, **attrs), has_half(layouts)
+        has_half = any(x.__class__ is ndarray and x.itemsize == 2 for x in layouts)
+        return op.infer(*layouts, **attrs), write if has_half else without_half(write)
 
     def run(*arrays, **attrs):
         outputs = None
@@ -352,24 +353,16 @@ def allocating(op: type[Op], write: Callable) -> Callable:
             for x in arrays:
                 operands.append((x.shape, x.dtype) if x.__class__ is ndarray else x)
             try:
-                outputs, half = known(*operands, **attrs)
+                outputs, kernel = known(*operands, **attrs)
             except TypeError:  # a list among the attributes has no hash, or `infer` refuses a dtype, and will again
                 pass
         if outputs is None:
-            outputs, half = op.infer(*arrays, **attrs), has_half(arrays)
+            outputs, kernel = op.infer(*arrays, **attrs), write
         out = empty(*outputs) if single else tuple([empty(shape, dtype) for shape, dtype in outputs])
-        if half:
-            write(out, *arrays, **attrs)
-        else:
-            plain(out, *arrays, **attrs)
+        kernel(out, *arrays, **attrs)
         return out
 
     return run
-
-
-def has_half(arrays: Sequence[Any]) -> bool:
-    """Whether an array has elements of 16 bits."""
-    return any(x.__class__ is ndarray and x.itemsize == 2 for x in arrays)
 
 
 def allocating_on(op: type[Op], write: Callable) -> Callable:
