@@ -26,7 +26,6 @@ from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import ALL, tensor_buffer
 from miniflow.errors import ArgumentError, CheckpointError, FileWriteError, ShapeError
 from miniflow.parallel import check, world
-from miniflow.parallel.arrays import wrote
 from miniflow.parallel.boxing import box, without_partial
 from miniflow.parallel.messages import described
 from miniflow.parallel.partition import Region, intersection, region, within
@@ -230,7 +229,7 @@ def fill(x: Tensor, name: str, entry: dict[str, Any], source: Path, files: dict[
             raise CheckpointError(f"load: {source} does not hold all of {name}")
         memory.copy_into(shard, memory.move(values.astype(shard.dtype, copy=False), memory_of(x, rank)))
     if x.is_global:
-        wrote(array)
+        array.wrote()
     x._written()
 
 

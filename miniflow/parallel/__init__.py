@@ -1,14 +1,13 @@
 """Global tensors: one tensor whose parts lie on several ranks, used like one tensor.
 
-placement    which ranks
-partition    which part each of them holds
 world        the ranks that there are: simulated in this process, or MPI processes
 comm         collectives between them
-global_array the array behind a global tensor
+partition    which part of a tensor each of them holds
 boxing       the same tensor in another layout
 signature    which layouts an operator computes in
 dispatch     the kernel of every operator on global arrays
-arrays       making and writing global arrays
+global_array the array behind a global tensor
+placement    which ranks hold a tensor
 tensors      what users call
 group        some of the ranks, and collectives that go on meanwhile
 messages     local tensors from one rank to another

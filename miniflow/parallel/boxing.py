@@ -22,17 +22,19 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from miniflow.backends import memory
 from miniflow.parallel import world
 from miniflow.parallel.comm.counted import reduced
-from miniflow.parallel.global_array import GlobalArray, GlobalMeta
-from miniflow.parallel.partition import Region, intersection, part_at, region, shape_of, volume, within
-from miniflow.parallel.placement import placement
+from miniflow.parallel.partition import GlobalMeta, Region, intersection, part_at, region, shape_of, volume, within
 from miniflow.sbp import B, NdSbp, P, S
+
+if TYPE_CHECKING:
+    from miniflow.parallel.global_array import GlobalArray
+    from miniflow.parallel.placement import placement
 
 NAMES = {"SB": "all-gather", "PB": "all-reduce", "PS": "reduce-scatter", "SS": "all-to-all", "BS": "slice",
          "BP": "keep on the first rank", "SP": "pad with zeros"}  # fmt: skip
@@ -179,11 +181,11 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
         return x
     for step in route(x.shape, x.placement, x.sbp, where, sbp, x.itemsize):
         shards = (all_reduce if step.name == "all-reduce" else send_and_receive)(x, step)
-        x = GlobalArray(GlobalMeta.of(step.where, step.after, x.shape, x.dtype), shards)
+        x = type(x)(GlobalMeta.of(step.where, step.after, x.shape, x.dtype), shards)
     if where == x.placement:
         return x
     shards = {r: memory.move(a, world.device(where.type, r)) for r, a in x.shards.items()}
-    return GlobalArray(GlobalMeta.of(where, sbp, x.shape, x.dtype), shards)
+    return type(x)(GlobalMeta.of(where, sbp, x.shape, x.dtype), shards)
 
 
 def all_reduce(x: GlobalArray, step: Step) -> dict[int, Any]:
@@ -270,13 +272,3 @@ def without_partial(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> NdS
     """The layout without partial sums that is reached most cheaply."""
     choices = [[B, *[S(d) for d in range(len(shape))]] if entry is P else [entry] for entry in sbp]
     return min(itertools.product(*choices), key=lambda layout: cost(shape, where, sbp, layout))
-
-
-def box_to_all(x: GlobalArray) -> np.ndarray:
-    """The whole on the CPU of every rank of the world, whether or not it is in the placement."""
-    everywhere = placement("cpu", range(world.size()))
-    y = box(x, everywhere, (B,))
-    return (x.copy() if y is x else y).shards[world.rank()]
-
-
-GlobalArray.numpy = box_to_all

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniflow.dispatch.dispatcher import Op, run_kernel
+from miniflow.dispatch.dispatcher import Op
 from miniflow.parallel.boxing import box
-from miniflow.parallel.global_array import GlobalArray, GlobalMeta
-from miniflow.parallel.partition import Region, region, shape_of
-from miniflow.parallel.placement import placement
+from miniflow.parallel.partition import GlobalMeta, Region, region, shape_of
 from miniflow.parallel.signature import best, refuse_without_rule, results_of
 from miniflow.sbp import NdSbp
 
@@ -51,15 +49,15 @@ def hashable(value: Any) -> Any:
     return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
-def kernel_for(op: type[Op]) -> Callable[..., Any]:
-    """What dispatch calls for an operator on global arrays."""
+def kernel_for(op: type[Op], cls: type) -> Callable[..., Any]:
+    """What dispatch calls for an operator on global arrays, which have that class."""
     plans: dict[tuple, Plan] = {}
 
     def run(*arrays: Any, **attrs: Any) -> Any:
         for listen in listeners:
             listen(op, arrays, attrs)
         key = (
-            *[x.meta if x.__class__ is GlobalArray else x.__class__ for x in arrays],
+            *[x.meta if x.__class__ is cls else x.__class__ for x in arrays],
             *([value for name, value in attrs.items() if name not in DRAWN] if "seed" in attrs else attrs.values()),
         )
         try:
@@ -71,7 +69,7 @@ def kernel_for(op: type[Op]) -> Callable[..., Any]:
             if len(plans) > MOST_PLANS:
                 plans.clear()
             plan = plans[key] = make_plan(op, arrays, attrs)
-        return compute(op, plan, arrays, attrs)
+        return compute(op, plan, arrays, attrs, cls)
 
     run.__name__ = op.function_name
     return run
@@ -82,7 +80,7 @@ def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     refuse_without_rule(op)
     metas = results_of(op, arrays, attrs)
     signature = best(op, arrays, attrs)
-    where = placement_of(arrays)
+    where = next(x.placement for x in arrays if hasattr(x, "sbp"))
     boxed = [(i, sbp) for i, sbp in enumerate(signature.operands) if sbp is not None and sbp != arrays[i].sbp]
     results = [GlobalMeta.of(where, sbp, *meta) for sbp, meta in zip(signature.results, metas, strict=True)]
     regions = {r: region(metas[0][0], where, signature.results[0], r) for r in where.owned}
@@ -90,13 +88,8 @@ def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     return Plan(boxed, results, regions, shapes)
 
 
-def placement_of(arrays: tuple) -> placement:
-    """The placement of the operands, which dispatch has found to be one."""
-    return next(x.placement for x in arrays if x.__class__ is GlobalArray)
-
-
-def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> Any:
-    """The results: a GlobalArray, or a tuple of them."""
+def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any], cls: type) -> Any:
+    """The results: a global array, or a tuple of them."""
     operands = arrays
     if plan.boxed:
         boxed = list(arrays)
@@ -105,7 +98,7 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
         arrays = boxed
     shards: list[dict[int, Any]] = [{} for _ in plan.results]
     for rank, bounds in plan.regions.items():
-        local = [x.shards[rank] if x.__class__ is GlobalArray else x for x in arrays]
+        local = [x.shards[rank] if x.__class__ is cls else x for x in arrays]
         local_attrs = attrs if plan.shapes is None else attrs | {"shape": plan.shapes[rank]}
         output = op.on_shard(op, local, local_attrs, bounds, arrays)
         if op.single:
@@ -113,7 +106,7 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
         else:
             for result, array in zip(shards, output, strict=True):
                 result[rank] = array
-    results = [GlobalArray(layout, rank_shards) for layout, rank_shards in zip(plan.results, shards, strict=True)]
+    results = [cls(layout, rank_shards) for layout, rank_shards in zip(plan.results, shards, strict=True)]
     if op.view:
         (source,) = operands
         meta, steps = source.view_of
@@ -123,17 +116,3 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any]) -> A
         if not plan.boxed:
             results[0].writes = source.writes
     return results[0] if op.single else tuple(results)
-
-
-def regenerate(x: GlobalArray) -> dict[int, Any]:
-    """The shards of a copied view, which is brought up to date with what was written since."""
-    source, op, attrs, writes = x.source
-    source.shards  # noqa: B018  (brings it up to date)
-    if source.writes[0] != writes:
-        view = run_kernel(op, [source], attrs)
-        x.local_shards, x.source = view.local_shards, (source, op, attrs, source.writes[0])
-        x.writes[0] += x.writes is not source.writes  # views of this one are regenerated too
-    return x.local_shards
-
-
-GlobalArray.kernel_for, GlobalArray.regenerate = staticmethod(kernel_for), regenerate

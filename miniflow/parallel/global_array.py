@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.backends.geometry import layout_of
+from miniflow.backends.registry import kernel_of
 from miniflow.device import Place
-from miniflow.dispatch.dispatcher import run_kernel
+from miniflow.dispatch.dispatcher import Op, run_kernel
 from miniflow.parallel import world
-from miniflow.parallel.placement import PlacementWithSbp, placement
-from miniflow.sbp import B, NdSbp, P, show
-
-
-class GlobalMeta(Place):
-    """Placement, SBP, shape and dtype of a global array; equal ones are one object (`of`), compared by identity.
-
-    Attributes:
-        placement: the ranks.
-        sbp: how each dimension of the placement divides the array.
-        shape, dtype: of the whole.
-    """
-
-    __slots__ = ("placement", "sbp", "shape", "dtype")
-    is_global = True
-    index = None  # in the program of a graph it stands where others have a device
-
-    def __init__(self, where: placement, sbp: NdSbp, shape: tuple[int, ...], dtype: np.dtype):
-        self.placement = where
-        self.sbp = sbp
-        self.shape = shape
-        self.dtype = dtype
-
-    of = staticmethod(functools.lru_cache(100_000)(lambda *parts: GlobalMeta(*parts)))
-
-    @property
-    def type(self) -> str:
-        """The type of the devices."""
-        return self.placement.type
-
-    def with_dtype(self, dtype: np.dtype) -> GlobalMeta:
-        """The same for elements of another dtype."""
-        return GlobalMeta.of(self.placement, self.sbp, self.shape, dtype)
-
-    def __repr__(self) -> str:
-        return f"{self.placement} with sbp {show(self.sbp)}"
+from miniflow.parallel.boxing import box
+from miniflow.parallel.dispatch import kernel_for
+from miniflow.parallel.partition import GlobalMeta
+from miniflow.sbp import B, P
 
 
 class GlobalArray:
@@ -85,9 +54,9 @@ class GlobalArray:
         return self.local_shards if self.source is None else self.regenerate()
 
     @property
-    def placement_and_sbp(self) -> PlacementWithSbp:
+    def placement_and_sbp(self) -> Place:
         """Where arrays like it are made: split as it is, broadcast where it is a partial sum."""
-        return PlacementWithSbp(self.placement, tuple([B if entry is P else entry for entry in self.sbp]))
+        return self.placement.with_sbp(tuple([B if entry is P else entry for entry in self.sbp]))
 
     @property
     def layout(self) -> np.ndarray:
@@ -154,13 +123,83 @@ class GlobalArray:
         """The layout in another shape: NumPy raises ValueError where that takes a copy."""
         return self.layout.reshape(shape, copy=copy)
 
-    # the modules above say how
+    def numpy(self) -> np.ndarray:
+        """The whole, on the CPU of every rank of the world, whether or not it is in the placement: all have to ask."""
+        y = box(self, self.placement.all("cpu"), (B,))
+        return (self.copy() if y is self else y).shards[world.rank()]
 
-    numpy: Callable[[GlobalArray], np.ndarray]  # boxing: the whole, which all ranks have to ask for
-    regenerate: Callable[[GlobalArray], dict[int, Any]]  # dispatch
-    write: Callable[[GlobalArray, Any], None]  # arrays: values of any layout, broadcast and cast
-    fill: Callable[[GlobalArray, Any], None]  # arrays
-    add: Callable[[GlobalArray, GlobalArray], None]  # arrays
-    write_through: Callable[[GlobalArray, GlobalArray, tuple], None]  # arrays: into a view
-    update: Callable[[GlobalArray, type, list, dict], None]  # arrays: one step of an optimizer
-    kernel_for: Callable[[type], Callable]  # dispatch: what computes an operator
+    def regenerate(self) -> dict[int, Any]:
+        """The shards of a copied view, which is brought up to date with what was written since."""
+        source, op, attrs, writes = self.source
+        source.shards  # noqa: B018  (brings it up to date)
+        if source.writes[0] != writes:
+            view = run_kernel(op, [source], attrs)
+            self.local_shards, self.source = view.local_shards, (source, op, attrs, source.writes[0])
+            self.writes[0] += self.writes is not source.writes  # views of this one are regenerated too
+        return self.local_shards
+
+    def like_this(self, values: Any) -> GlobalArray:
+        """Values in this placement and layout, of the same shape or broadcast to it."""
+        if not isinstance(values, GlobalArray):
+            values = self.placement._move(np.asarray(memory.to_host(values)))
+        if values.shape != self.shape:
+            values = run_kernel(Op.by_name["Expand"], [values], {"shape": self.shape})
+        return box(values, self.placement, self.sbp)
+
+    def write(self, values: Any) -> None:
+        """Write values into the shards; of a view that was copied, into the array that it views too."""
+        values = self.like_this(values)
+        for rank, shard in self.shards.items():
+            memory.copy_into(shard, values.shards[rank])
+        self.wrote()
+
+    def add(self, values: GlobalArray) -> None:
+        """Add values of the same shape and dtype."""
+        values = self.like_this(values)
+        for rank, shard in self.shards.items():
+            memory.add_into(shard, values.shards[rank])
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Note a write to the shards."""
+        self.writes[0] += 1
+        if self.source is not None:
+            source, op, attrs, _ = self.source
+            source.write(run_kernel(Op.by_name["ViewScatter"], [source, self], {"steps": ((op, attrs),)}))
+            self.source = source, op, attrs, source.writes[0]
+
+    def fill(self, value: Any) -> None:
+        """Write one number into every element."""
+        self.write(np.full((), value, self.dtype))
+
+    def write_through(self, values: GlobalArray, steps: tuple) -> None:
+        """Write values into the view that `steps` take; see `backends.memory.write_through`."""
+        view = self
+        for op, attrs in steps:
+            view = run_kernel(op, [view], attrs)
+        memory.copy_into(view, values)
+
+    def update(self, op: type[Op], groups: list[list[GlobalArray | None]], attrs: dict[str, Any]) -> None:
+        """One step of an optimizer: gradients and states get the layout of their parameter, and each rank updates its
+        shards. A parameter that is a partial sum is summed (broadcast) before the update."""
+        params = groups[0]
+        layouts = [p.placement_and_sbp.sbp for p in params]
+        aligned = [
+            [x if x is None or x.shape != p.shape else box(x, p.placement, sbp)
+             for x, p, sbp in zip(group, params, layouts, strict=True)]
+            for group in groups
+        ]  # fmt: skip
+        for rank in self.placement.owned:
+            local = [[None if x is None else x.shards[rank] for x in group] for group in aligned]
+            kernel_of(self.placement.type, op.__name__).run(*local, **attrs)
+        for i in op.mutates:
+            for x, new in zip(groups[i], aligned[i], strict=True):
+                if x is not None and x is not new:
+                    x.write(new)
+                elif x is not None:
+                    x.wrote()
+
+    @classmethod
+    def kernel_for(cls, op: type[Op]) -> Callable[..., Any]:
+        """What computes an operator on such arrays."""
+        return kernel_for(op, cls)

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from miniflow.device import Place
 from miniflow.errors import ArgumentError
-from miniflow.parallel.placement import placement
-from miniflow.sbp import NdSbp
+from miniflow.sbp import NdSbp, show
+
+if TYPE_CHECKING:
+    from miniflow.parallel.placement import placement
 
 Region = tuple[tuple[int, int], ...]  # start and stop for each dim
 
@@ -68,6 +74,40 @@ def intersection(a: Region, b: Region) -> Region | None:
 def within(inner: Region, outer: Region) -> tuple:
     """The index of a region in an array that holds another one around it; for no dims the result is an array too."""
     return (*[slice(s - t, e - t) for (s, e), (t, _) in zip(inner, outer, strict=True)], ...)
+
+
+class GlobalMeta(Place):
+    """Placement, SBP, shape and dtype of a global array; equal ones are one object (`of`), compared by identity.
+
+    Attributes:
+        placement: the ranks.
+        sbp: how each dimension of the placement divides the array.
+        shape, dtype: of the whole.
+    """
+
+    __slots__ = ("placement", "sbp", "shape", "dtype")
+    is_global = True
+    index = None  # in the program of a graph it stands where others have a device
+
+    def __init__(self, where: placement, sbp: NdSbp, shape: tuple[int, ...], dtype: np.dtype):
+        self.placement = where
+        self.sbp = sbp
+        self.shape = shape
+        self.dtype = dtype
+
+    of = staticmethod(functools.lru_cache(100_000)(lambda *parts: GlobalMeta(*parts)))
+
+    @property
+    def type(self) -> str:
+        """The type of the devices."""
+        return self.placement.type
+
+    def with_dtype(self, dtype: np.dtype) -> GlobalMeta:
+        """The same for elements of another dtype."""
+        return GlobalMeta.of(self.placement, self.sbp, self.shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.placement} with sbp {show(self.sbp)}"
 
 
 def check_axes(sbp: NdSbp, ndim: int) -> None:

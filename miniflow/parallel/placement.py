@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends import memory
 from miniflow.device import Place
 from miniflow.errors import ArgumentError, ArgumentTypeError, refusal
 from miniflow.parallel import world
-from miniflow.sbp import NdSbp
+from miniflow.parallel.boxing import box
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.parallel.partition import GlobalMeta, Region, check_axes, region, shape_of
+from miniflow.sbp import B, NdSbp
 
 
 class placement(Place):
@@ -74,11 +78,6 @@ class placement(Place):
         self._key = type, array.shape, self._flat
         self._hash = hash(self._key)
 
-    # making global arrays: `arrays` says how
-    _empty: Callable[[placement, tuple[int, ...], np.dtype], Any]
-    _full: Callable[[placement, tuple[int, ...], Any, np.dtype], Any]
-    _move: Callable[[placement, Any], Any]
-
     @staticmethod
     def all(type: str) -> placement:
         """Every rank of the world, in one dimension."""
@@ -119,6 +118,33 @@ class placement(Place):
     def with_type(self, type: str) -> placement:
         """The same ranks on devices of another type."""
         return self if type == self.type else placement(type, self._ranks)
+
+    def with_sbp(self, sbp: NdSbp) -> PlacementWithSbp:
+        """What a factory takes for a device to make arrays that are so divided."""
+        return PlacementWithSbp(self, sbp)
+
+    # making global arrays, divided as a `PlacementWithSbp` says, or broadcast: see `backends.memory`
+
+    def _divided(self, shape: tuple[int, ...], dtype: np.dtype, make: Callable[[Region, Any], Any]) -> GlobalArray:
+        """An array with the shards `make(bounds, device)`."""
+        shape, where, sbp = tuple(shape), self.plain, getattr(self, "sbp", (B,) * len(self.shape))
+        check_axes(sbp, len(shape))
+        shards = {r: make(region(shape, where, sbp, r), world.device(where.type, r)) for r in where.owned}
+        return GlobalArray(GlobalMeta.of(where, sbp, shape, np.dtype(dtype)), shards)
+
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype) -> GlobalArray:
+        return self._divided(shape, dtype, lambda bounds, device: memory.empty(shape_of(bounds), dtype, device))
+
+    def _full(self, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> GlobalArray:
+        return self._divided(shape, dtype, lambda bounds, device: memory.full(shape_of(bounds), value, dtype, device))
+
+    def _move(self, array: Any) -> GlobalArray:
+        """A global array here in the same layout; a local one, which every rank has, is divided."""
+        if isinstance(array, GlobalArray):
+            return box(array, self, array.sbp if len(array.sbp) == len(self.shape) else (B,) * len(self.shape))
+        host = memory.to_host(array)
+        part = lambda bounds: host[tuple([slice(*b) for b in bounds])]  # noqa: E731
+        return self._divided(host.shape, host.dtype, lambda b, device: memory.move(np.array(part(b)), device))
 
     def __eq__(self, other: object) -> bool:
         return self is other or isinstance(other, placement) and self._key == other._key

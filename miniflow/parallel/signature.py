@@ -11,16 +11,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import PlacementError
 from miniflow.parallel import boxing
-from miniflow.parallel.global_array import GlobalArray
-from miniflow.parallel.placement import placement
 from miniflow.sbp import B, NdSbp, P, Signature
+
+if TYPE_CHECKING:
+    from miniflow.parallel.global_array import GlobalArray
+    from miniflow.parallel.placement import placement
 
 
 class Candidate(NamedTuple):
@@ -73,7 +75,7 @@ def combinations(
     for the product of their sizes.
     """
     stated = functools.cache(lambda ranks: dict.fromkeys(signatures_of(op, ranks, operands, attrs)))
-    layouts = [x.sbp if isinstance(x, GlobalArray) else None for x in operands]
+    layouts = [getattr(x, "sbp", None) for x in operands]
 
     def fits(k: int, signature: Signature) -> bool:
         return mesh[k] == 1 or all([sbp is None or sbp[k] == s for sbp, s in zip(layouts, signature[0], strict=True)])
@@ -97,7 +99,7 @@ def candidates(
 ) -> list[Candidate]:
     """All signatures that can be used, the best first; only those that the operands fit, if asked."""
     metas = results_of(op, operands, attrs)
-    arrays = [x if isinstance(x, GlobalArray) else None for x in operands]
+    arrays = [x if hasattr(x, "sbp") else None for x in operands]
     where = next(x.placement for x in arrays if x is not None)
     found: dict[tuple, Candidate] = {}
     for combination in combinations(op, operands, attrs, where.shape, as_they_are):

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import miniflow.parallel.arrays  # noqa: F401  (updates of optimizers)
 import miniflow.parallel.check  # noqa: F401  (compares what MPI ranks run)
-import miniflow.parallel.dispatch  # noqa: F401  (the kernels of operators)
 from miniflow.backends import memory
 from miniflow.backends.registry import kernel
 from miniflow.dispatch.dispatcher import Op, call
@@ -27,7 +25,6 @@ from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.partition import check_axes, local_shape
-from miniflow.parallel.placement import PlacementWithSbp
 from miniflow.parallel.placement import placement as Placement
 from miniflow.sbp import B, NdSbp, P, as_nd_sbp, show
 from miniflow.tensor import Tensor
@@ -244,7 +241,7 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if args and factory.__name__ in ("tensor", "Tensor"):
             refuse_other_data(args[0])
         unreduced = tuple([B if entry is P else entry for entry in layout])
-        x = factory(*args, device=PlacementWithSbp(placement, unreduced), **options)
+        x = factory(*args, device=placement.with_sbp(unreduced), **options)
         with no_grad():
             return to_global(x, sbp=layout).requires_grad_(requires_grad)
 
