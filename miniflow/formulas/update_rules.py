@@ -306,8 +306,8 @@ def numbers_of(
     `steps` and `fresh` are lists, with an entry for each parameter.
     """
     factor = (-1.0 if maximize else 1.0) * math.prod(multiply) / math.prod(divide)
-    name = next((name for name in ("steps", "fresh") if name in options), None)
-    if name is None:
+    name = "steps" if "steps" in options else "fresh"
+    if name not in options:
         return [(factor, *rule.numbers(**options))] * count
     values = options.pop(name)
     rows = {value: (factor, *rule.numbers(**options, **{name: value})) for value in {*values}}

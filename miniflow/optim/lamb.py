@@ -42,8 +42,9 @@ class LAMB(Optimizer):
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         decay, l2 = (group["weight_decay"], 0.0) if group["adam_w_mode"] else (0.0, group["weight_decay"])
         steps = [new_state(p) for p in params]  # of Adam with rate 1, from 0 on: -r, without the decay
-        grads = [p._grad + (-l2 if group["maximize"] else l2) * p if l2 else p._grad for p in params]
-        states = self._states(group, params)
+        grads, *states = self._gradients_and_states(group, params)
+        if l2:
+            grads = [g + (-l2 if group["maximize"] else l2) * p for g, p in zip(grads, params, strict=True)]
 
         def changing(name: str) -> dict[str, Any]:
             return {name: self.changing_attributes(group, params)[name]}

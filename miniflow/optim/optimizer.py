@@ -123,42 +123,40 @@ class Optimizer(ExplainsArguments):
         """Change `params`, those parameters of `group` that have a gradient."""
         if self.rule is None:
             raise NotImplementedError(f"{self._name}: an optimizer must override update(group, params)")
-        gradients, states = [p._grad for p in params], self._states(group, params)
-        self._check_shapes(params, gradients, *states)
         update(
             self.rule,
             params,
-            gradients,
-            *states,
+            *self._gradients_and_states(group, params),
             changing_attributes=lambda: self.changing_attributes(group, params),
             **self.attributes(group),
             **{name: self.next_values(name, params) for name in self.rule.per_parameter},
         )
 
-    def _check_shapes(self, params: list[Tensor], *groups: list[Tensor | None]) -> None:
-        """Refuse what was made before a parameter got another shape: kernels would leave its memory."""
-        for tensors in groups:
-            for p, x in zip(params, tensors, strict=True):
+    def _gradients_and_states(self, group: dict[str, Any], params: list[Tensor]) -> list[list[Tensor | None]]:
+        """The gradients of `params`, then for each of `state_names` the states, made where there are none.
+
+        Raises:
+            ShapeError: for one from before a parameter got another shape: a kernel would leave its memory.
+        """
+        names, rows = self.state_names(group), []
+        for p in params:
+            state = self.state[p] if self.counts_steps or any(names) else {}
+            if self.counts_steps and state.get("step") is None:
+                state["step"] = 0
+            row = [p._grad]
+            for name in names:
+                if name is not None and state.get(name) is None:
+                    state[name] = new_state(p, self.first_value(group))
+                    self._untouched.add(p)
+                row.append(None if name is None else state[name])
+            for x in row:
                 if x is not None and x._array.shape != p._array.shape:
                     raise ShapeError(
                         f"{self._name}.step: got a gradient or state of shape {tuple(x.shape)} for a parameter of "
                         f"shape {tuple(p.shape)}; make a new optimizer after a parameter got another shape"
                     )
-
-    def _states(self, group: dict[str, Any], params: list[Tensor]) -> list[list[Tensor | None]]:
-        """For each of `state_names` the states of `params`, made where there are none; None where there is no name."""
-        names = self.state_names(group)
-        if not self.counts_steps and not any(names):
-            return [[None] * len(params) for _ in names]
-        for p in params:
-            state = self.state[p]
-            if self.counts_steps and state.get("step") is None:
-                state["step"] = 0
-            for name in names:
-                if name is not None and state.get(name) is None:
-                    state[name] = new_state(p, self.first_value(group))
-                    self._untouched.add(p)
-        return [[None if name is None else self.state[p][name] for p in params] for name in names]
+            rows.append(row)
+        return list(map(list, zip(*rows, strict=True)))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
@@ -235,7 +233,7 @@ class Optimizer(ExplainsArguments):
         """Make the state tensors of all parameters that require grad, as the first step would."""
         for group in self.param_groups:
             for params in self._by_device([p for p in group["params"] if p.requires_grad]):
-                self._states(group, params)
+                self._gradients_and_states(group, params)
 
     def _by_device(self, params: list[Tensor]) -> list[list[Tensor]]:
         """The parameters grouped by device; their states are moved there."""

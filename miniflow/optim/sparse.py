@@ -101,10 +101,10 @@ class SparseAdam(Optimizer):
 
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         plain = {"weight_decay": 0.0, "decoupled_weight_decay": False, "amsgrad": False, "do_bias_correction": True}
-        for p, *states in zip(params, *self._states(group, params), strict=True):
-            rows = p._grad.ne(0).any(1).nonzero().flatten()
+        for p, grad, *states in zip(params, *self._gradients_and_states(group, params), strict=True):
+            rows = grad.ne(0).any(1).nonzero().flatten()
             steps = self.next_values("steps", [p])
             eps = group["eps"] / math.sqrt(1 - group["betas"][1] ** steps[0])
-            lists = [p], [p._grad[rows]], *([state] for state in states), [None], [rows]
+            lists = [p], [grad[rows]], *([state] for state in states), [None], [rows]
             update(SparseAdamUpdate, *lists, **plain, **self.attributes(group) | {"eps": eps, "steps": steps})
         self.count_step(params)

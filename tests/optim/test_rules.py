@@ -332,14 +332,16 @@ def test_the_lengths_of_lamb_are_those_of_the_whole_of_a_split_parameter():
         flow.parallel.simulate(1)
 
 
-def test_a_parameter_that_got_another_shape_is_refused():
-    p = flow.ones(3).requires_grad_()
-    optimizer = flow.optim.Adam([p])
-    p.grad = flow.ones(3)
+@pytest.mark.parametrize("optimizer_class", [flow.optim.Adam, flow.optim.LAMB, flow.optim.SparseAdam])
+def test_a_parameter_that_got_another_shape_is_refused(optimizer_class):
+    name = optimizer_class.__name__
+    p = flow.ones(3, 2).requires_grad_()
+    optimizer = optimizer_class([p])
+    p.grad = flow.ones(3, 2)
     optimizer.step()
-    p.data = flow.ones(4)
-    for grad in (p.grad, flow.ones(4)):  # the old gradient, then the old states
+    p.data = flow.ones(40, 2)
+    for grad in (p.grad, flow.ones(40, 2)):  # the old gradient, then the old states
         p._grad = grad
-        with pytest.raises(ShapeError, match=r"Adam.step: got a gradient or state of shape \(3,\) .* shape \(4,\)"):
+        with pytest.raises(ShapeError, match=rf"{name}.step: got a gradient or state of shape \(3, 2\) .* \(40, 2\)"):
             optimizer.step()
-    assert p.tolist() == [1.0] * 4
+    assert p.tolist() == [[1.0, 1.0]] * 40
