@@ -122,9 +122,9 @@ def raise_ours(error: Exception, name: str, arguments: Mapping[str, Any]) -> Non
 
 
 def _raised_within(error: Exception) -> bool:
-    """Whether a line of miniflow or NumPy raised it, and none of the user's that it called."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").partition(".")[0] in ("miniflow", "numpy")
+    """Whether a line of miniflow or NumPy raised it, and no function of the user's was called in between."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return all(name.partition(".")[0] in ("miniflow", "numpy") for name in modules)
 
 
 def _sizes(values: Iterable) -> Iterator[tuple]:

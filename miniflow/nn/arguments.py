@@ -60,7 +60,7 @@ def explained(init: Callable[..., None]) -> Callable[..., None]:
         try:
             init(self, *args, **options)
         except (TypeError, ValueError, ZeroDivisionError) as error:
-            if type(self).__init__ is __init__:  # not that of a base class
+            if type(self).__init__ is __init__ and init.__module__.startswith("miniflow."):  # not of a base class
                 values = {name: x for name, x in arguments.items() if not type(x).__module__.startswith("miniflow.")}
                 raise_ours(error, type(self).__name__, values)
             raise
