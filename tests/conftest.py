@@ -212,6 +212,8 @@ def _counting(function: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count what is compared without `checks`: expected errors, and NumPy's assertions."""
+    # processes that tests start import the package in half the time where there is bytecode
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     pytest.raises = _counting(pytest.raises)
     for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
         setattr(np.testing, name, _counting(getattr(np.testing, name)))

@@ -89,6 +89,7 @@ class Run:
 
     def findings(self, given: Arguments) -> list[Finding]:
         """Run all blocks, one after the other; what was found."""
+        shadow.add_symbols()
         types, casts = self.kernel.types_for(given.kinds)
         key = types, self.configured.rank, self.profile is not None
         try:

@@ -16,13 +16,14 @@ Where many threads read one element, two are enough: of two warps if possible, s
 them. (Shadow memory: Nethercote and Seward, 2007; epochs: FastTrack, Flanagan and Freund, 2009.)
 
 The functions of `lookup` and `arrivals` are called by generated code, as symbols of LLVM (`symbol`). They are compiled
-once and kept on disk, so that a kernel with checks takes no longer to compile than one without. They find their tables,
-which are NumPy arrays, through the record `STATE_ARRAY`.
+when a kernel is first checked, and kept on disk, so that a kernel with checks takes no longer to compile than one
+without. They find their tables, which are NumPy arrays, through the record `STATE_ARRAY`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -128,19 +129,29 @@ def words_at(address, count):
 
 # symbols of LLVM
 
-KEPT: list[ccallback.CFunc] = []
+SYMBOLS: dict[types.ExternalFunction, Callable] = {}
 
 
 def symbol(arguments: int, result: Any = types.void) -> Callable:
-    """Make a function of so many int64 known to LLVM, under its name and a prefix; what numba functions call."""
+    """Give a function of so many int64 a name in LLVM: its own and a prefix; what numba functions call."""
 
     def make(function: Callable) -> types.ExternalFunction:
-        signature, name = result(*(types.int64,) * arguments), f"miniflow_hostcuda_{function.__name__}"
-        KEPT.append(cfunc(signature, cache=True, error_model="numpy")(function))
-        llvmlite.binding.add_symbol(name, KEPT[-1].address)
-        return types.ExternalFunction(name, signature)
+        name = f"miniflow_hostcuda_{function.__name__}"
+        named = types.ExternalFunction(name, result(*(types.int64,) * arguments))
+        SYMBOLS[named] = function
+        return named
 
     return make
+
+
+@functools.cache
+def add_symbols() -> list[ccallback.CFunc]:
+    """Make them known to LLVM, before code that calls them is compiled or loaded."""
+    compiled = []
+    for named, function in SYMBOLS.items():
+        compiled.append(cfunc(named.sig, cache=True, error_model="numpy")(function))
+        llvmlite.binding.add_symbol(named.symbol, compiled[-1].address)
+    return compiled
 
 
 # order

@@ -38,7 +38,7 @@ def computed(row, sample, tensors: list) -> list:
     return [y.detach() for y in results]
 
 
-@pytest.mark.few(100)
+@pytest.mark.few(60)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_any_layout(row, mesh):
