@@ -123,7 +123,7 @@ class Function:
         """Return the gradient of every argument of `forward`; written in ops, it can be differentiated again.
 
         Args:
-            cotangents: of every output of `forward`; zeros for those that have no gradient, None for what is no tensor.
+            cotangents: of every output of `forward`; zeros for those without a gradient, None for those not tensors.
         """
         raise NotImplementedError("Function: backward must be overridden by a static method backward(ctx, ...)")
 

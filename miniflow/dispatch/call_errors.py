@@ -1,8 +1,8 @@
-"""Errors name the function that was called and what it was given, whatever it is made of.
+"""Errors name the function that was called and its arguments, not the operator inside it that failed.
 
 Tensors are not checked for being tensors. `dispatcher.call` refuses operands that are neither tensors nor numbers, and
-functions that look at a tensor's memory before they call an op, or call other functions, use `takes_tensors`: it looks
-at errors only, and so takes no time where there is none.
+functions that look at a tensor's memory before they call an op, or call other functions, use `takes_tensors`: it acts
+on errors only, and costs nothing where there is none.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OF_PYTHON = {  # what Python and NumPy raise, and the error that stands for it
 
 
 def takes_tensors(function: Callable) -> Callable:
-    """Decorate a function: its errors name it, and which of its arguments is not a tensor; it takes NumPy's names of
-    its parameters, and `size=(2, 3)` for `*size`."""
+    """Decorate a function: its errors name the function and the argument that is not a tensor. It also accepts NumPy's
+    names of its parameters, and `size=(2, 3)` for `*size`."""
     parameters = inspect.signature(function).parameters
     several = {p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL}
     others = several | {name for name, ours in SYNONYMS.items() if name not in parameters and ours in parameters}
@@ -68,7 +68,7 @@ def renamed(
 
 
 def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raise ArgumentTypeError if what `function` says of an error is that an argument is not a tensor."""
+    """Raise ArgumentTypeError if `function` failed because an argument is not a tensor."""
     if type(error) is TypeError:
         for p, value in zip(inspect.signature(function).parameters.values(), args, strict=False):
             if p.annotation == "Tensor" and not isinstance(value, Tensor):
@@ -86,8 +86,8 @@ def _holds(value: Any, x: Any) -> bool:
 
 
 def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Let the error of an operator that `function` is made of name the function; and what it was given, if the operator
-    has got other shapes. What Python or NumPy refuses within this package is raised as an error of miniflow."""
+    """Let the error of an operator inside `function` name the function, and its arguments too if the operator got other
+    shapes. What Python or NumPy refuses within this package is raised as an error of miniflow."""
     try:
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:

@@ -18,8 +18,8 @@ sizes_of_values: ContextVar[Iterator[int]] = ContextVar("sizes_of_values")
 
 
 def composite(function: F, result: Callable | None = None, shape_depends_on_values: bool = False) -> F:
-    """Let a recording that asks for it, see `graph.trace.kept_whole`, keep a call of a function as one instruction; it
-    `takes_tensors`.
+    """Let a recording that asks for it (see `graph.trace.kept_whole`) keep each call of a function as one instruction.
+    The function also `takes_tensors`.
 
     Args:
         function: made of several operators.

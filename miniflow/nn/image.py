@@ -150,7 +150,7 @@ class decode(Module):
 
         Raises:
             ImportError: if Pillow is not installed.
-            DataError: for bytes that are no image.
+            DataError: for bytes that are not an image.
         """
         return buffer_of([self.image(x, i) for i, x in enumerate(elements_of(input, "decode"))], input.shape)
 

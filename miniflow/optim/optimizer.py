@@ -38,7 +38,7 @@ EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_gr
 
 
 def arguments_of(variables: dict[str, Any]) -> dict[str, Any]:
-    """The options of an optimizer: what its constructor, whose `locals()` these are, got beside the parameters."""
+    """The options of an optimizer: the arguments of its constructor, whose `locals()` these are, without `params`."""
     return {name: value for name, value in variables.items() if name not in ("self", "params", "__class__")}
 
 
@@ -271,7 +271,7 @@ class Optimizer(ExplainsArguments):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own, for example when frozen layers are to be trained too.
 
-        Keys that are no options are kept for the user, unless they look like a misspelt one.
+        Keys that are not options are kept for the user, unless they look like a misspelt option.
 
         Raises:
             TypeError, ArgumentError: as the constructor.

@@ -68,7 +68,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def draft_of(target: Path) -> Path:
-    """A new name beside `target`, for what will replace it; it tells the machine and the process that write there."""
+    """A new name in the folder of `target`, for what will replace it, with the machine and the process that write."""
     return target.with_name(f".{target.name[:40]}.{platform.node()}-{os.getpid()}-{next(NUMBERS)}.tmp")
 
 

@@ -90,7 +90,7 @@ def save(
 
     Raises:
         ArgumentError: for a rank that does not exist.
-        ArgumentTypeError: for what is no path.
+        ArgumentTypeError: for something that is not a path.
         CheckpointError: for an object that cannot be saved, naming its place inside `obj`.
         FileWriteError: if the file cannot be written.
 

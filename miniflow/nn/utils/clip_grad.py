@@ -149,7 +149,7 @@ def get_total_norm(
 
     Raises:
         ArgumentError: for a norm type that is not above 0.
-        ArgumentTypeError, DTypeError: for what is no tensor, and for integers.
+        ArgumentTypeError, DTypeError: for something that is not a tensor, and for integers.
         AutogradError: if the norm is nan or inf and `error_if_nonfinite` is set.
 
     >>> import miniflow as flow
@@ -179,7 +179,7 @@ def clip_grads_with_norm_(
 
     Raises:
         ArgumentError: for a negative bound.
-        ArgumentTypeError: for a norm that is no tensor.
+        ArgumentTypeError: for a norm that is not a tensor.
         GraphError: within the build of a graph that scales or accumulates gradients.
 
     Source: `torch.nn.utils.clip_grads_with_norm_`.

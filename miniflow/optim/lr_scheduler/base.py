@@ -72,7 +72,7 @@ class LRScheduler(ExplainsArguments):
         self.step()
 
     def prepare(self, optimizer: Optimizer) -> list[float] | None:
-        """What else a schedule does before its first step; returns base learning rates of its own, if it has any."""
+        """Called before the first step; a schedule with base learning rates of its own returns them."""
 
     def rewind(self) -> None:
         """Be as before the first step; the groups keep their learning rates."""
