@@ -9,17 +9,16 @@ numbers in the world all the same), and `async_op`; if that is true, what is ret
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from miniflow.backends import memory
 from miniflow.device import of_array
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.parallel import world
-from miniflow.parallel.comm.counted import ReduceOp, cut, joined, reduced
+from miniflow.parallel.comm.counted import ReduceOp, reduced
 from miniflow.parallel.group import ProcessGroup, Work, ranks_of, run
-from miniflow.parallel.messages import check_like, check_rank, described, values_of, write
+from miniflow.parallel.messages import check_like, check_rank, described, landing, values_of, write
 from miniflow.parallel.messages import irecv as irecv
 from miniflow.parallel.messages import isend as isend
 from miniflow.parallel.messages import recv as recv
@@ -55,9 +54,13 @@ def all_reduce(
     Source: `oneflow.comm.all_reduce`, `torch.distributed.all_reduce`.
     """
     ranks, x = ranks_of(group), values_of("all_reduce", tensor)
-    parts, by = _by_rank(x, ranks), _by("all_reduce", op, x)
+    parts, by = {r: x for r in ranks if r in world.owned()}, _by("all_reduce", op, x)
+
+    def finish(results: dict) -> None:
+        write("all_reduce", tensor, results[world.rank()], _divisor(op, ranks))
+
     call = f"all_reduce of {described(x)} by {op.name}"
-    return _run(call, ranks, lambda c: c.all_reduce(parts, ranks, by), tensor, async_op, op)
+    return run(call, ranks, lambda c: c.all_reduce(parts, ranks, by), finish, async_op)
 
 
 def all_gather(
@@ -74,11 +77,8 @@ def all_gather(
     ranks, x = ranks_of(group), values_of("all_gather", tensor)
     _check_list("all_gather", tensor_list, ranks)
 
-    def finish(gathered: dict) -> None:
-        for out, part in zip(tensor_list, _split(gathered[world.rank()], [x.shape] * len(ranks)), strict=True):
-            write("all_gather", out, part)
-
-    return run(f"all_gather of {described(x)}", ranks, lambda c: _gathered(c, x, ranks), finish, async_op)
+    call, n = f"all_gather of {described(x)}", len(ranks)
+    return _exchange(call, ranks, [x] * n, [tensor] * n, _write_all("all_gather", tensor_list), async_op)
 
 
 def all_gather_into_tensor(
@@ -92,10 +92,17 @@ def all_gather_into_tensor(
     Source: `torch.distributed.all_gather_into_tensor`.
     """
     ranks, x = ranks_of(group), values_of("all_gather_into_tensor", input_tensor)
-    call = f"all_gather_into_tensor of {described(x)}"
-    joined = [(len(ranks) * x.shape[0], *x.shape[1:])] if x.ndim else []
-    shape = _checked_shape("all_gather_into_tensor", output_tensor, [*joined, (len(ranks), *x.shape)])
-    return _run(call, ranks, lambda c: _gathered(c, x, ranks), output_tensor, async_op, shape=shape)
+    call, n = f"all_gather_into_tensor of {described(x)}", len(ranks)
+    joined = [(n * x.shape[0], *x.shape[1:])] if x.ndim else []
+    shape = _checked_shape("all_gather_into_tensor", output_tensor, [*joined, (n, *x.shape)])
+    whole = memory.empty_like(x, (n, *x.shape))
+
+    def finish(parts: list) -> None:
+        for i, part in enumerate(parts):
+            memory.copy_into(whole[i, ...], part)
+        write("all_gather_into_tensor", output_tensor, whole.reshape(shape))
+
+    return _exchange(call, ranks, [x] * n, [input_tensor] * n, finish, async_op, name="all_gather")
 
 
 def reduce_scatter(
@@ -114,7 +121,8 @@ def reduce_scatter(
             f"reduce_scatter: got a list of tensors of shapes {[x.shape for x in parts]}; expected "
             f"{tuple(output.shape)}, the shape of output"
         )
-    return _reduce_scatter("reduce_scatter", output, _joined("reduce_scatter", parts), op, ranks, async_op)
+    _check_alike("reduce_scatter", parts)
+    return _reduce_scatter("reduce_scatter", output, parts, op, ranks, async_op)
 
 
 def reduce_scatter_tensor(
@@ -135,15 +143,21 @@ def reduce_scatter_tensor(
     rows, *row_shape = x.shape
     stacked = [tuple(row_shape)] if rows == len(ranks) else []
     _checked_shape("reduce_scatter_tensor", output_tensor, [(rows // len(ranks), *row_shape), *stacked])
-    return _reduce_scatter("reduce_scatter_tensor", output_tensor, x, op, ranks, async_op)
+    parts = x.reshape(len(ranks), *output_tensor.shape)
+    parts = [parts[i, ...] for i in range(len(ranks))]
+    return _reduce_scatter("reduce_scatter_tensor", output_tensor, parts, op, ranks, async_op)
 
 
-def _reduce_scatter(name: str, output: Tensor, x: Any, op: ReduceOp, ranks: tuple, async_op: bool) -> Work | None:
-    counts = [x.size // len(ranks)] * len(ranks)
-    parts, by = _by_rank(x.reshape(-1), ranks), _by(name, op, x)
-    call = f"{name} of {described(x)} by {op.name}"
-    collective = lambda c: c.reduce_scatter(parts, ranks, counts, by)  # noqa: E731
-    return _run(call, ranks, collective, output, async_op, op, tuple(output.shape))
+def _reduce_scatter(
+    name: str, output: Tensor, parts: list[Any], op: ReduceOp, ranks: tuple[int, ...], async_op: bool
+) -> Work | None:
+    by = _by(name, op, parts[0])
+
+    def finish(terms: list) -> None:
+        write(name, output, reduced(terms, None, by), _divisor(op, ranks))
+
+    call = f"{name} of {described(parts[0])} by {op.name}"
+    return _exchange(call, ranks, parts, [output] * len(ranks), finish, async_op, name="reduce_scatter")
 
 
 def all_to_all(
@@ -157,17 +171,11 @@ def all_to_all(
     ranks = ranks_of(group)
     _check_list("all_to_all", output_tensor_list, ranks)
     _check_list("all_to_all", input_tensor_list, ranks)
-    flat = _joined("all_to_all", [values_of("all_to_all", x) for x in input_tensor_list])
-    sent, expected = (_by_rank([x.numel() for x in xs], ranks) for xs in (input_tensor_list, output_tensor_list))
-    parts = _by_rank(flat, ranks)
-
-    def finish(results: dict) -> None:
-        shapes = [tuple(x.shape) for x in output_tensor_list]
-        for out, part in zip(output_tensor_list, _split(results[world.rank()], shapes), strict=True):
-            write("all_to_all", out, part)
-
-    call = f"all_to_all of {flat.dtype}"  # sizes differ: each message is compared with what is expected
-    return run(call, ranks, lambda c: c.all_to_all(parts, ranks, sent, expected), finish, async_op)
+    parts = [values_of("all_to_all", x) for x in input_tensor_list]
+    _check_alike("all_to_all", parts)
+    call = f"all_to_all of {parts[0].dtype}"  # sizes differ: each message is compared with what is expected
+    finish = _write_all("all_to_all", output_tensor_list)
+    return _exchange(call, ranks, parts, output_tensor_list, finish, async_op)
 
 
 def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
@@ -178,7 +186,8 @@ def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None, async
     ranks, x = ranks_of(group), values_of("broadcast", tensor)
     check_rank("broadcast", "src", src, ranks)
     call = f"broadcast of {described(x)} from rank {src}"
-    return _deliver(call, dict.fromkeys(ranks, x), x, tensor, src, ranks, async_op)
+    finish = _write_all("broadcast", [tensor])
+    return _exchange(call, ranks, [x] * len(ranks), [tensor], finish, async_op, (src,), name="send")
 
 
 def scatter(
@@ -191,13 +200,14 @@ def scatter(
     """
     ranks, x = ranks_of(group), values_of("scatter", tensor)
     check_rank("scatter", "src", src, ranks)
-    parts: dict[int, Any] = {}
+    parts: list[Any] = []
     if src in world.owned():
         _check_list("scatter", scatter_list, ranks)
-        parts = {r: values_of("scatter", part) for r, part in zip(ranks, scatter_list, strict=True)}
-        for part in parts.values():
+        parts = [values_of("scatter", part) for part in scatter_list]
+        for part in parts:
             check_like("scatter", part, tensor)
-    return _deliver(f"scatter of {described(x)} from rank {src}", parts, x, tensor, src, ranks, async_op)
+    call, finish = f"scatter of {described(x)} from rank {src}", _write_all("scatter", [tensor])
+    return _exchange(call, ranks, parts, [tensor], finish, async_op, (src,), name="send")
 
 
 def reduce(
@@ -215,10 +225,10 @@ def reduce(
 
     def finish(parts: list) -> None:
         if parts:
-            write("reduce", tensor, reduced(parts, None, by), len(ranks) if op is ReduceOp.AVG else 1)
+            write("reduce", tensor, reduced(parts, None, by), _divisor(op, ranks))
 
     call = f"reduce of {described(x)} by {op.name} to rank {dst}"
-    return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
+    return _exchange(call, ranks, [x], [tensor] * len(ranks), finish, async_op, receivers=(dst,), name="send")
 
 
 def gather(
@@ -234,12 +244,8 @@ def gather(
     if dst in world.owned():
         _check_list("gather", gather_list, ranks)
 
-    def finish(parts: list) -> None:
-        for out, part in zip(gather_list or (), parts, strict=True):
-            write("gather", out, part)
-
-    call = f"gather of {described(x)} to rank {dst}"
-    return run(call, ranks, lambda c: _collected(c, x, dst, ranks), finish, async_op)
+    call, finish = f"gather of {described(x)} to rank {dst}", _write_all("gather", gather_list or ())
+    return _exchange(call, ranks, [x], [tensor] * len(ranks), finish, async_op, receivers=(dst,), name="send")
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
@@ -255,45 +261,36 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_id
     return run("barrier", ranks, lambda c: c.barrier(ranks), lambda _: None, async_op)
 
 
-def _run(
-    call: str, ranks: tuple[int, ...], collective: Any, out: Tensor, async_op: bool,
-    op: ReduceOp = ReduceOp.SUM, shape: tuple[int, ...] | None = None,
+def _exchange(
+    call: str, ranks: tuple[int, ...], sent: Sequence[Any], expected: Sequence[Tensor],
+    finish: Callable[[list], None], async_op: bool, senders: Sequence[int] | None = None,
+    receivers: Sequence[int] | None = None, name: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """A collective whose result for this rank, in a shape, replaces a tensor."""
+    """Each of the senders sends one array to each of the receivers; by default both are all ranks.
 
-    def finish(results: dict) -> None:
-        values = results[world.rank()]
-        divisor = len(ranks) if op is ReduceOp.AVG else 1
-        write(call.split()[0], out, values if shape is None else values.reshape(shape), divisor)
-
-    return run(call, ranks, collective, finish, async_op)
-
-
-def _deliver(
-    call: str, parts: dict[int, Any], like: Any, out: Tensor, src: int, ranks: tuple[int, ...], async_op: bool
-) -> Work | None:
-    """Send one array from rank `src` to each rank of the group."""
-    sent = {(src, r): x for r, x in parts.items()} if src in world.owned() else {}
-    received = {(src, r): memory.empty_like(like, like.shape) for r in ranks if r in world.owned()}
-    return run(
-        call,
-        ranks,
-        lambda c: c.exchange(sent, received, ranks),
-        lambda _: write(call.split()[0], out, received[src, world.rank()]),
-        async_op,
-    )
+    Args:
+        call: what it is.
+        sent: what this rank sends, by receiver.
+        expected: tensors like those that it receives, by sender.
+        finish: takes what came for this rank, by sender; an empty list if it is no receiver.
+        name: of the count of bytes; by default what the call begins with.
+    """
+    senders, receivers, owned = senders or ranks, receivers or ranks, world.owned()
+    messages = {(s, r): x for s in senders if s in owned for r, x in zip(receivers, sent, strict=True)}
+    arrived = {(s, r): landing(x) for r in receivers if r in owned for s, x in zip(senders, expected, strict=True)}
+    mine = list(arrived.values())[: len(senders)]  # where all ranks are here, of the first
+    exchange = lambda c: c.exchange(messages, arrived, ranks, name or call.split()[0])  # noqa: E731
+    return run(call, ranks, exchange, lambda _: finish(mine), async_op)
 
 
-def _collected(communicator: Any, x: Any, dst: int, ranks: tuple[int, ...]) -> list[Any]:
-    """The arrays of all ranks, on rank `dst`; elsewhere nothing."""
-    received = {(r, dst): memory.empty_like(x, x.shape) for r in ranks if dst in world.owned()}
-    communicator.exchange({(r, dst): x for r in _by_rank(x, ranks)}, received, ranks)
-    return list(received.values())
+def _write_all(name: str, tensors: Sequence[Tensor]) -> Callable[[list], None]:
+    """Write what came into tensors."""
 
+    def finish(parts: list) -> None:
+        for out, part in zip(tensors, parts, strict=False):
+            write(name, out, part)
 
-def _gathered(communicator: Any, x: Any, ranks: tuple[int, ...]) -> dict:
-    """The values of all ranks, one after the other."""
-    return communicator.all_gather(_by_rank(x.reshape(-1), ranks), ranks, [x.size] * len(ranks))
+    return finish
 
 
 def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -304,23 +301,16 @@ def _checked_shape(name: str, output: Tensor, shapes: list[tuple[int, ...]]) -> 
     return shape
 
 
-def _by_rank(value: object, ranks: Sequence[int]) -> dict:
-    """rank -> the value, for those of the ranks that this process owns."""
-    return {r: value for r in ranks if r in world.owned()}
-
-
-def _split(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
-    """A flat array cut into arrays of these shapes."""
-    sizes = [math.prod(shape) for shape in shapes]
-    return [part.reshape(shape) for part, shape in zip(cut(flat, sizes), shapes, strict=True)]
-
-
-def _joined(name: str, parts: list[Any]) -> Any:
-    """The values of contiguous arrays, flat and one after the other."""
+def _check_alike(name: str, parts: list[Any]) -> None:
+    """Refuse arrays of several dtypes or devices."""
     types = {(str(x.dtype), str(of_array(x))) for x in parts}
     if len(types) > 1:
         raise DTypeError(f"{name}: got a list of tensors of {sorted(types)}; expected one dtype and device")
-    return joined([x.reshape(-1) for x in parts], parts[0])
+
+
+def _divisor(op: ReduceOp, ranks: tuple[int, ...]) -> int:
+    """What the sum of an average is divided by."""
+    return len(ranks) if op is ReduceOp.AVG else 1
 
 
 def _by(name: str, op: ReduceOp, x: Any) -> str:

@@ -143,7 +143,7 @@ class Arrival:
 
     def __init__(self, header: Header, tensor: Tensor, src: int | None = None):
         self.header, self.tensor = header, tensor
-        self.values = _landing(tensor)
+        self.values = landing(tensor)
         self.message = None if src is None else self._post(src)
 
     def _post(self, src: int) -> Any:
@@ -197,7 +197,7 @@ def _start_receiving(name: str, tensor: Tensor, src: int | None, group: ProcessG
     return Work(Arrival(Header(name, src, tag), tensor, src), lambda values: write(name, tensor, values))
 
 
-def _landing(tensor: Tensor) -> Any:
+def landing(tensor: Tensor) -> Any:
     """Memory for what is received for a tensor."""
     return memory.empty(tuple(tensor.shape), tensor._array.dtype, world.receiving(tensor.device))
 

@@ -3,8 +3,7 @@
 simulated   all ranks are in this process
 mpi         one rank is, the others are MPI processes
 
-Both have the same methods, with MPI's meaning: a group names the ranks that take part, in order; what goes to several
-ranks, or comes from several, lies one after the other in a flat array, and `counts` has the elements for each rank.
-Arrays come and go in dicts by rank, which hold those of the ranks that this process owns. See
-`simulated.SimulatedCommunicator`.
+Both have the same methods: an all-reduce, and an exchange of messages, of which all other collectives are made. A group
+names the ranks that take part, in order. Arrays come and go in dicts by rank, or by sender and receiver, which hold
+those of the ranks that this process owns. See `simulated.SimulatedCommunicator`.
 """

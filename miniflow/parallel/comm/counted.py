@@ -12,7 +12,6 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.backends.registry import POINTWISE
-from miniflow.device import of_array
 
 
 class Counted:
@@ -85,11 +84,3 @@ def parts_of(size: int, ranks: int) -> list[int]:
 def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
     """Views of a flat array, so many elements each."""
     return [flat[end - n : end] for n, end in zip(counts, itertools.accumulate(counts), strict=True)]
-
-
-def joined(parts: Sequence[Any], like: Any) -> Any:
-    """Flat arrays one after the other, on the device of `like`."""
-    flat = memory.empty_like(like, (sum([x.size for x in parts]),))
-    for piece, x in zip(cut(flat, [x.size for x in parts]), parts, strict=True):
-        memory.copy_into(piece, memory.move(x, of_array(like)))
-    return flat

@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -31,7 +31,7 @@ from miniflow.device import CPU, of_array
 from miniflow.errors import ArgumentError, PlacementError
 from miniflow.parallel.caller import line_of_caller
 from miniflow.parallel.comm.counted import Counted, cut, parts_of, reduced
-from miniflow.parallel.comm.simulated import Arrays, Counts, Group, Messages
+from miniflow.parallel.comm.simulated import Arrays, Group, Messages
 
 
 class MpiCommunicator:
@@ -143,26 +143,16 @@ class MpiCommunicator:
         request = begin(self._buffers(x)[0], self.mpi.ANY_SOURCE if peer is None else peer, tag)
         return Message(self, x, request, receive, range(self.size) if peer is None else [peer])
 
-    def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
-        """As `SimulatedCommunicator.all_gather`."""
-        part = parts[self.rank]
-        self.counted.add("all_gather", part.nbytes * (len(group) - 1))
-        return {self.rank: self._all_gather(part, group, counts)}
-
-    def _all_gather(self, part: Any, group: Group, counts: Counts, name: str = "all_gather") -> Any:
-        gathered = memory.empty_like(part, (sum(counts),))
-        pieces = dict(zip(group, cut(gathered, counts), strict=True))
-        pieces[self.rank][...] = part
-        other_ranks = [rank for rank in group if rank != self.rank]
-        self._move(name, group, dict.fromkeys(other_ranks, part), {rank: pieces[rank] for rank in other_ranks})
-        return gathered
-
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """As `SimulatedCommunicator.all_reduce`."""
         x = parts[self.rank]
         counts = self._count_all_reduce(x, group)
-        mine = self._reduce_scatter(x.reshape(-1), group, counts, "all_reduce", by)
-        return {self.rank: self._all_gather(mine, group, counts, "all_reduce").reshape(x.shape)}
+        gathered = memory.empty_like(x, (x.size,))
+        pieces = dict(zip(group, cut(gathered, counts), strict=True))
+        mine = pieces.pop(self.rank)
+        mine[...] = self._reduce_scatter(x.reshape(-1), group, counts, by)
+        self._move("all_reduce", group, dict.fromkeys(pieces, mine), pieces)
+        return {self.rank: gathered.reshape(x.shape)}
 
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
@@ -171,7 +161,7 @@ class MpiCommunicator:
         self.counted.add("all_reduce", (x.size - count + count * (len(group) - 1)) * x.itemsize)
         return counts
 
-    def _own_count(self, counts: Counts, group: Group) -> int:
+    def _own_count(self, counts: Sequence[int], group: Group) -> int:
         """The entry of `counts` for this rank."""
         return counts[list(group).index(self.rank)]
 
@@ -189,13 +179,7 @@ class MpiCommunicator:
 
         return wait
 
-    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
-        """As `SimulatedCommunicator.reduce_scatter`."""
-        x = parts[self.rank]
-        self.counted.add("reduce_scatter", (x.size - self._own_count(counts, group)) * x.itemsize)
-        return {self.rank: self._reduce_scatter(x, group, counts, "reduce_scatter", by)}
-
-    def _reduce_scatter(self, x: Any, group: Group, counts: Counts, name: str, by: str) -> Any:
+    def _reduce_scatter(self, x: Any, group: Group, counts: Sequence[int], by: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
         count, pieces = self._own_count(counts, group), dict(zip(group, cut(x, counts), strict=True))
         result, block = memory.empty_like(x, (count,)), max(1, BLOCK // len(group) // x.itemsize)
@@ -204,22 +188,11 @@ class MpiCommunicator:
         for first in range(0, max(counts), block):
             rows = {rank: arrived[i, : max(0, count - first)] for i, rank in enumerate(group)}
             sent = {rank: pieces[rank][first : first + block] for rank in other_ranks}
-            self._move(f"{name} by {by}", group, sent, {rank: rows[rank] for rank in other_ranks})
+            self._move(f"all_reduce by {by}", group, sent, {rank: rows[rank] for rank in other_ranks})
             if first < count:
                 rows[self.rank] = pieces[self.rank][first : first + block]
                 reduced(list(rows.values()), result[first : first + block], by)
         return result
-
-    def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
-        """As `SimulatedCommunicator.all_to_all`."""
-        x, counts = parts[self.rank], sent[self.rank]
-        self.counted.add("all_to_all", (x.size - self._own_count(counts, group)) * x.itemsize)
-        result = memory.empty_like(x, (sum(received[self.rank]),))
-        mine = dict(zip(group, cut(x, counts), strict=True))
-        arriving = dict(zip(group, cut(result, received[self.rank]), strict=True))
-        arriving.pop(self.rank)[...] = mine.pop(self.rank)
-        self._move("all_to_all", group, mine, arriving)
-        return {self.rank: result}
 
     def exchange(self, messages: Messages, targets: Messages, group: Group | None = None, name: str = "send") -> None:
         """As `SimulatedCommunicator.exchange`."""
@@ -233,7 +206,7 @@ class MpiCommunicator:
         for (source, _), x in targets.items():
             if source != self.rank:  # straight to where it is needed, if MPI can write there
                 place = of_array(x) if self.cuda_aware else CPU
-                direct = memory.same_place(x, place) and memory.row_major(x) is x
+                direct = memory.is_on(x, place) and memory.row_major(x) is x
                 arriving[source] = values[source, self.rank] = x if direct else memory.empty(x.shape, x.dtype, place)
         self._move(name, range(self.size) if group is None else group, sent, arriving)
         for key, x in targets.items():

@@ -8,11 +8,10 @@ from typing import Any
 
 from miniflow.backends import memory
 from miniflow.device import of_array
-from miniflow.parallel.comm.counted import Counted, cut, joined, reduced
+from miniflow.parallel.comm.counted import Counted, reduced
 
 Arrays = dict[int, Any]  # rank -> array
 Group = Sequence[int]
-Counts = Sequence[int]
 Messages = dict[tuple[int, int], Any]  # sender, receiver -> array
 
 
@@ -47,22 +46,14 @@ class SimulatedCommunicator:
         done.set_result(collective(self))
         return done
 
-    def all_gather(self, parts: Arrays, group: Group, counts: Counts) -> Arrays:
-        """The flat parts of all ranks of the group one after the other, for each of them.
-
-        Args:
-            counts: the elements of the parts.
-        """
-        self.counted.add("all_gather", sum(x.nbytes for x in parts.values()) * (len(group) - 1))
-        return {r: joined([parts[g] for g in group], parts[r]) for r in group}
-
     def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
         """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums.
 
         Args:
             by: what to do instead of adding, see `reduced`.
         """
-        total = self._total(parts, group, by)
+        device = of_array(parts[group[0]])
+        total = reduced([memory.move(parts[r], device) for r in group], None, by)
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
         return {r: memory.move(total.copy(), of_array(parts[r])) for r in group}
 
@@ -71,29 +62,6 @@ class SimulatedCommunicator:
         for rank, total in self.all_reduce(parts, group).items():
             memory.copy_into(parts[rank], total)
         return lambda: None
-
-    def reduce_scatter(self, parts: Arrays, group: Group, counts: Counts, by: str = "add") -> Arrays:
-        """The sum of the flat parts, of which the i-th rank of the group gets `counts[i]` elements."""
-        total = self._total(parts, group, by)
-        self.counted.add("reduce_scatter", total.nbytes * (len(group) - 1))
-        pieces = zip(group, cut(total, counts), strict=True)
-        return {r: memory.move(piece, of_array(parts[r])) for r, piece in pieces}
-
-    def _total(self, parts: Arrays, group: Group, by: str) -> Any:
-        """The sum, on the device of the first rank of the group."""
-        device = of_array(parts[group[0]])
-        return reduced([memory.move(parts[r], device) for r in group], None, by)
-
-    def all_to_all(self, parts: Arrays, group: Group, sent: dict[int, Counts], received: dict[int, Counts]) -> Arrays:
-        """From each rank `sent[rank][i]` elements of its flat part to the i-th of the group.
-
-        Args:
-            received: rank -> the elements that it gets from each of the group.
-        """
-        pieces = {r: cut(parts[r], sent[r]) for r in group}
-        moved = sum(x.nbytes for r, row in pieces.items() for g, x in zip(group, row, strict=True) if g != r)
-        self.counted.add("all_to_all", moved)
-        return {r: joined([pieces[g][i] for g in group], parts[r]) for i, r in enumerate(group)}
 
     def exchange(self, messages: Messages, targets: Messages, group: Group | None = None, name: str = "send") -> None:
         """Deliver messages, by sender and receiver.
