@@ -19,7 +19,7 @@ from miniflow.ops.padding import pad
 from miniflow.ops.promotion import as_float, cast, require_floating
 from miniflow.ops.shape import Expand, View
 from miniflow.ops.views import input_shape, wrap_dim, wrap_dims
-from miniflow.sbp import Signature, each_row, letters, letters_but, signatures
+from miniflow.sbp import Signature, letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
 Dim = int | Sequence[int] | None
@@ -197,48 +197,19 @@ class Prod(Reduction):
     def backward(ctx, dy):
         (x,) = ctx.saved
         shape, dim = x._array.shape, ctx.attrs["dim"]
-        if not shape:
-            return dy.reshape(())
+        dx = expand_reduced(dy, shape, ctx.attrs) if shape else dy.reshape(())
+        if x._array.size < 2:
+            return dx
         row = x.reshape(-1) if dim is None else x.movedim(dim, -1)
-        others = call(ProdOfOthers, row)
-        others = others.reshape(shape) if dim is None else others.movedim(-1, dim)
-        return expand_reduced(dy, shape, ctx.attrs) * others
+        others = product_of_others(row)
+        return dx * (others.reshape(shape) if dim is None else others.movedim(-1, dim))
 
 
-class ProdOfOthers(Op):
-    """y_i = product over j != i of x_j, along the last dim."""
-
-    saves = ("x",)
-    sbp = each_row
-
-    def backward(ctx, dy):
-        (x,) = ctx.saved
-        return prod_of_others_gradient(x, dy)
-
-
-def prod_of_others_gradient(x: Tensor, dy: Tensor) -> Tensor:
-    """dx_k = sum over i != k of dy_i times the product of all x_j but x_i and x_k.
-
-    With x_j + t dy_j in place of x_j, the product of the others has this derivative at t = 0. So the pairs (product,
-    derivative) are multiplied, as dual numbers, from both sides by doubling: log2(n) steps of differentiable ops.
-    """
-    if x._array.size == 0:
-        return dy
-    before, dbefore = _dual_products(x, dy)
-    behind, dbehind = (part.flip(-1) for part in _dual_products(x.flip(-1), dy.flip(-1)))
-    return before * dbehind + dbefore * behind
-
-
-def _dual_products(x: Tensor, dx: Tensor) -> tuple[Tensor, Tensor]:
-    """For each i the product of all x_j with j < i, and its derivative in the direction dx."""
-    count = x._array.shape[-1]
-    y, dy = pad(x, (1, -1), value=1.0), pad(dx, (1, -1))
-    step = 1
-    while step < count:
-        shifted, dshifted = pad(y, (step, -step), value=1.0), pad(dy, (step, -step))
-        y, dy = y * shifted, y * dshifted + dy * shifted
-        step *= 2
-    return y, dy
+def product_of_others(x: Tensor) -> Tensor:
+    """For each element along the last dim the product of all others, in differentiable ops."""
+    before = pad(x, (1, -1), value=1.0).cumprod(-1)
+    after = pad(x.flip(-1), (1, -1), value=1.0).cumprod(-1).flip(-1)
+    return before * after
 
 
 @method

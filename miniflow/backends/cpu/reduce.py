@@ -123,15 +123,6 @@ def mean(y, x, *, dim, keepdim):
     total(y, x, dim, count(x, y))
 
 
-@kernel("cpu")
-def prod_of_others(y, x):
-    y[..., :1] = 1
-    np.multiply.accumulate(x[..., :-1], -1, out=y[..., 1:])
-    behind = np.ones_like(x)
-    np.multiply.accumulate(x[..., :0:-1], -1, out=behind[..., -2::-1])
-    y *= behind
-
-
 def by_numpy(name: str, *reduces: Callable) -> None:
     """Register a kernel that calls `reduce(x, axis, out=..., keepdims=...)` of NumPy for each output."""
     (first, *others) = reduces

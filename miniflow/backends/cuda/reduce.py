@@ -18,7 +18,6 @@ from miniflow.backends.geometry import Dims, dims_to_shape, reduced_count, reduc
 from miniflow.backends.registry import kernel
 from miniflow.kernels import reduce as kernels
 from miniflow.kernels.reduce import THREADS, WARP, WARPS, Reduction
-from miniflow.kernels.scan import cumulative_product
 
 WARP_WIDTH = 1024  # up to this a warp reduces a row, beyond a block
 COLUMN_TERMS = 64  # rows that a thread adds up, one after the other
@@ -117,15 +116,6 @@ def mean(y, x, *, dim, keepdim):
 @kernel("cuda")
 def prod(y, x, *, dim, keepdim):
     fold(kernels.PROD, y, x, dim, 1)
-
-
-@kernel("cuda")
-def prod_of_others(y, x):
-    rows = contiguous(x).reshape((-1, x.shape[-1]) if x.size else (0, 1))
-    one, behind = x.dtype.type(1), empty(rows.shape, x.dtype, x.device_index)
-    launch(cumulative_product, rows.shape[0], THREADS, rows, one, True, False, y.reshape(rows.shape))
-    launch(cumulative_product, rows.shape[0], THREADS, rows, one, True, True, behind)
-    pointwise("mul", y, y, behind.reshape(y.shape))
 
 
 def extremum(reduction: Reduction, y: DeviceArray, x: DeviceArray, dim: Dims, end: int) -> None:
