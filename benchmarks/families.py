@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.launches import EPS, Launch, block_sums, empty, made, nans, numbers
 from miniflow.backends.cuda.copy import SAME
-from miniflow.backends.cuda.pointwise import kernel_of
+from miniflow.backends.cuda.pointwise import launcher_of
 from miniflow.kernels import (
     arg_reduce,
     batch_norm,
@@ -111,7 +111,7 @@ def one_hot() -> Launch:
 
 def spread_copy() -> Launch:
     shape, steps = (1, 1, 8, 8), (0, 64, 64, 8, 1)
-    return Launch(kernel_of(SAME, "", "spread"), 1, (32, 8), [shape, nans(64), steps, numbers(64), steps])
+    return Launch(launcher_of(SAME, "", "spread"), 1, (32, 8), [shape, nans(64), steps, numbers(64), steps])
 
 
 FAMILIES: dict[str, Callable[[], Any]] = {

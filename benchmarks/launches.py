@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miniflow.backends.body import Body, Step
-from miniflow.backends.cuda.pointwise import kernel_of
+from miniflow.backends.cuda.pointwise import launcher_of
 from miniflow.hostcuda import cuda
 from miniflow.kernels import conv_depthwise, layer_norm, reduce, softmax
 from miniflow.kernels.ladders import blocks, matmul
@@ -37,7 +37,7 @@ def loop(name: str, arrays: int) -> Any:
     """The flat kernel of a pointwise operator on float32."""
     operands = tuple(f"x{i}" for i in range(arrays))
     body = Body(["float32"] * arrays, [], [Step(name, operands, "float32")], ["v0"])
-    return kernel_of(body, "v" * arrays, "flat")
+    return launcher_of(body, "v" * arrays, "flat")
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

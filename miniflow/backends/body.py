@@ -286,20 +286,22 @@ class Bodies:
     def make(self, key: list, attrs: dict[str, Any]) -> Body:
         """The body for a key: dtypes of arrays, `float` for numbers, and the other arguments themselves."""
         names = [*self.formula.operands[: len(key) - len(attrs)], *attrs]
-        kinds = [kind.name for name, kind in zip(names, key, strict=True)
-                 if isinstance(kind, np.dtype) and name not in self.formula.bools]  # fmt: skip
-        main = computed(kinds[0])
+        dtypes = [entry.name for name, entry in zip(names, key, strict=True)
+                 if isinstance(entry, np.dtype) and name not in self.formula.bools]  # fmt: skip
+        main = computed(dtypes[0])
         operands, inputs, numbers = [], [], []
-        for kind in key:
-            if isinstance(kind, np.dtype):
+        for entry in key:
+            if isinstance(entry, np.dtype):
                 operands.append(f"x{len(inputs)}")
-                inputs.append(kind.name)
-            elif kind is float:
+                inputs.append(entry.name)
+            elif entry is float:
                 operands.append(f"n{len(numbers)}")
                 numbers.append((0.0, main if main in FLOATS else "int64"))
         fixed = {
-            n: kind for n, kind in zip(names, key, strict=True) if kind is not float and not isinstance(kind, np.dtype)
+            n: entry
+            for n, entry in zip(names, key, strict=True)
+            if entry is not float and not isinstance(entry, np.dtype)
         }
         function = key_of(self.formula.name, fixed)
-        dtype = "bool" if expression(function).predicate else kinds[0]
+        dtype = "bool" if expression(function).predicate else dtypes[0]
         return Body(inputs, numbers, [Step(function, tuple(operands), dtype)], ["v0"])

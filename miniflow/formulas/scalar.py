@@ -353,26 +353,28 @@ def linear_sets(key: str) -> tuple[tuple[int, ...], ...]:
     positions = [i for i in range(len(formula.operands)) if i not in formula.bools]
     sets: list[tuple[int, ...]] = []
     for size in range(len(positions), 0, -1):
-        for chosen in itertools.combinations(positions, size):
-            if not any(set(chosen) <= set(s) for s in sets) and is_linear(formula, chosen):
-                sets.append(chosen)
+        for subset in itertools.combinations(positions, size):
+            if not any(set(subset) <= set(s) for s in sets) and is_linear(formula, subset):
+                sets.append(subset)
     return tuple(sets)
 
 
-def is_linear(formula: Expression, chosen: tuple[int, ...]) -> bool:
+def is_linear(formula: Expression, positions: tuple[int, ...]) -> bool:
     """Whether an expression is linear in these operands together."""
-    kinds: dict[int, str | None] = {id(x): LINEAR if i in chosen else CONSTANT for i, x in enumerate(formula.operands)}
+    dependences: dict[int, str | None] = {
+        id(x): LINEAR if i in positions else CONSTANT for i, x in enumerate(formula.operands)
+    }
     for node in formula.result.nodes() if isinstance(formula.result, Expr) else ():
-        kinds[id(node)] = kind_of(node.function, [kind(x, kinds) for x in node.operands])
-    return kind(formula.result, kinds) == LINEAR
+        dependences[id(node)] = result_dependence(node.function, [dependence(x, dependences) for x in node.operands])
+    return dependence(formula.result, dependences) == LINEAR
 
 
-def kind(x: Any, kinds: dict[int, str | None]) -> str | None:
+def dependence(x: Any, dependences: dict[int, str | None]) -> str | None:
     """How an operand of a node depends on the chosen operands; None if not linearly."""
-    return kinds[id(x)] if isinstance(x, Expr) else ZERO if x == 0 else CONSTANT
+    return dependences[id(x)] if isinstance(x, Expr) else ZERO if x == 0 else CONSTANT
 
 
-def kind_of(function: Function, operands: list[str | None]) -> str | None:
+def result_dependence(function: Function, operands: list[str | None]) -> str | None:
     """How the result of a function depends on the chosen operands, given how its operands do."""
     if None in operands:
         return None

@@ -14,7 +14,7 @@ from miniflow.ops.arithmetic import abs
 from miniflow.ops.comparison import maximum, minimum
 from miniflow.ops.creation import empty_like
 from miniflow.ops.joining import chunk
-from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.pointwise import pointwise, public_function_of
 from miniflow.ops.promotion import binary
 from miniflow.ops.views import wrap_dim
 from miniflow.tensor import Tensor
@@ -362,7 +362,7 @@ prelu.gradient("x")(lambda dy, x, weight: where(x > 0, dy, weight * dy))
 prelu.gradient("weight")(lambda dy, x: where(x > 0, 0, dy * x))
 
 
-@called_as(prelu)
+@public_function_of(prelu)
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where x > 0, else weight * x: `leaky_relu` whose slope is learned.
 

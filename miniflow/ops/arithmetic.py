@@ -20,7 +20,7 @@ from miniflow.formulas import scalar
 from miniflow.formulas.scalar import where as select
 from miniflow.ops.comparison import maximum, minimum
 from miniflow.ops.method import method
-from miniflow.ops.pointwise import called_as, check_attributes, pointwise, promoted
+from miniflow.ops.pointwise import check_attributes, pointwise, promoted, public_function_of
 from miniflow.ops.promotion import (
     Number,
     are_of_one_float,
@@ -45,7 +45,7 @@ def add(x, y):
 add.gradient("x", "y")(lambda dy: dy)
 
 
-@called_as(add)
+@public_function_of(add)
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input + alpha * other, with broadcasting and type promotion.
 
@@ -72,7 +72,7 @@ sub.gradient("x")(lambda dy: dy)
 sub.gradient("y")(lambda dy: -dy)
 
 
-@called_as(sub)
+@public_function_of(sub)
 def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input - alpha * other, with broadcasting and type promotion. As `add`.
 
@@ -156,7 +156,7 @@ div.gradient("x")(lambda dy, y: dy / y)
 div.gradient("y")(lambda dy, x, y: -(dy / y * x) / y)
 
 
-@called_as(div)
+@public_function_of(div)
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
     """input / other, with broadcasting. Integers are divided in the default floating dtype, unless there is a mode.
 
@@ -327,7 +327,7 @@ def round(x):
     return scalar.rint(x)
 
 
-@called_as(round)
+@public_function_of(round)
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest value with `decimals` digits after the point, halves to even; its gradient is zero.
 
@@ -366,7 +366,7 @@ def heaviside(x, values):
     return select(x == 0, values, select(x > 0, 1, 0))
 
 
-@called_as(heaviside)
+@public_function_of(heaviside)
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 for input < 0, `values` for 0, else 1, elementwise; 0 for NaN. It has no gradient. `torch.heaviside`."""
     return binary(heaviside.op, input, values)
@@ -384,7 +384,7 @@ def nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0):
 nan_to_num.gradient(lambda dy, x: select(x - x == 0, dy, 0))
 
 
-@called_as(nan_to_num)
+@public_function_of(nan_to_num)
 def nan_to_num(input: Tensor, nan: Number = 0.0, posinf: Number | None = None, neginf: Number | None = None) -> Tensor:
     """`input` with `nan` for NaN, and `posinf` and `neginf` for infinities; their gradient is zero.
 
@@ -441,7 +441,7 @@ def _(dy, x, min, max):
     return select(above if min is None else above | (max < min), dy, 0)
 
 
-@called_as(clamp)
+@public_function_of(clamp)
 def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """input kept within [min, max]; a bound may be None, a number, or a tensor that is broadcast.
 

@@ -15,7 +15,7 @@ from miniflow.ops.indexing import where
 from miniflow.ops.inplace import write
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import require_floating
-from miniflow.ops.random import cut, draw
+from miniflow.ops.random import contiguous_slice, draw
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -37,7 +37,7 @@ class Dropout(Op):
 
     def on_shard(op, arrays, attrs, bounds, operands):
         ones = memory.full(operands[0].shape, 1, operands[0].dtype, of_array(arrays[0]))
-        factors, keep = [cut(array, bounds) for array in run_kernel(Dropout, [ones], attrs)]
+        factors, keep = [contiguous_slice(array, bounds) for array in run_kernel(Dropout, [ones], attrs)]
         return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):

@@ -14,7 +14,7 @@ from miniflow.formulas.scalar import where as select
 from miniflow.ops.activation import sigmoid
 from miniflow.ops.arithmetic import mul, reciprocal, square
 from miniflow.ops.method import method
-from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.pointwise import pointwise, public_function_of
 from miniflow.ops.promotion import Number, binary, cast, promote
 from miniflow.tensor import Tensor, constant_like
 
@@ -55,7 +55,7 @@ def cube(x):
 cube.gradient(lambda dy, x: dy * (3 * x * x))
 
 
-@called_as(pow)
+@public_function_of(pow)
 def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """input ** exponent, with broadcasting.
 

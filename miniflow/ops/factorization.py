@@ -26,7 +26,7 @@ from miniflow.tensor import Tensor
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def matrices(op: str, A: Any, square: bool = True) -> tuple[tuple[int, ...], int, int]:
+def check_matrices(op: str, A: Any, square: bool = True) -> tuple[tuple[int, ...], int, int]:
     """The batch dims, rows and columns of matrices.
 
     Raises:
@@ -58,7 +58,7 @@ def identity_like(A: Tensor) -> Tensor:
     return ones_like(A).tril().triu()
 
 
-def over_gaps(X: Tensor, values: Tensor) -> Tensor:
+def divide_by_gaps(X: Tensor, values: Tensor) -> Tensor:
     """x_ij / (v_j - v_i), and 0 on the diagonal."""
     eye = identity_like(X)
     return X / (values.unsqueeze(-2) - values.unsqueeze(-1) + eye) * (1.0 - eye)
@@ -70,7 +70,7 @@ class Det(Factorization):
     saves = ("A", "y")
 
     def infer(A):
-        return matrices("det", A)[0], A.dtype
+        return check_matrices("det", A)[0], A.dtype
 
     def backward(ctx, dy):
         A, y = ctx.saved
@@ -85,7 +85,7 @@ class Slogdet(Factorization):
     saves = ("A",)
 
     def infer(A):
-        return [(matrices("slogdet", A)[0], A.dtype)] * 2
+        return [(check_matrices("slogdet", A)[0], A.dtype)] * 2
 
     def backward(ctx, dy):
         return dy[..., None, None] * inv(ctx.saved[0]).mT
@@ -98,7 +98,7 @@ class Inv(Factorization):
     saves = ("y",)
 
     def infer(A):
-        matrices("inv", A)
+        check_matrices("inv", A)
         return A.shape, A.dtype
 
     def backward(ctx, dy):
@@ -114,7 +114,7 @@ class Solve(Factorization):
     saves = ("A", "y")
 
     def infer(A, B):
-        batch, rows, _ = matrices("solve", A)
+        batch, rows, _ = check_matrices("solve", A)
         if A.dtype != B.dtype:
             raise DTypeError(f"solve: got {A.dtype} and {B.dtype}; expected the same dtype: use .to")
         if tuple(B.shape[:-1]) != (*batch, rows):
@@ -133,7 +133,7 @@ class Pinv(Factorization):
     saves = ("A", "y")
 
     def infer(A, *, atol, rtol):
-        batch, rows, columns = matrices("pinv", A, square=False)
+        batch, rows, columns = check_matrices("pinv", A, square=False)
         return (*batch, columns, rows), A.dtype
 
     def backward(ctx, dy):
@@ -149,7 +149,7 @@ class Cholesky(Factorization):
     saves = ("y",)
 
     def infer(A):
-        matrices("cholesky", A)
+        check_matrices("cholesky", A)
         return A.shape, A.dtype
 
     def backward(ctx, dy):
@@ -167,14 +167,14 @@ class Eigh(Factorization):
     saves = ("w", "V")
 
     def infer(A, *, UPLO):
-        batch, rows, _ = matrices("eigh", A)
+        batch, rows, _ = check_matrices("eigh", A)
         return [((*batch, rows), A.dtype), (A.shape, A.dtype)]
 
     def backward(ctx, dw, dV):
         w, V = ctx.saved
         inner = None if dw is None else identity_like(V) * dw.unsqueeze(-1)
         if dV is not None:
-            rotation = over_gaps(V.mT @ dV, w)
+            rotation = divide_by_gaps(V.mT @ dV, w)
             inner = rotation if inner is None else inner + rotation
         return V @ (inner @ V.mT)
 
@@ -186,7 +186,7 @@ class Qr(Factorization):
     saves = ("Q", "R")
 
     def infer(A, *, mode):
-        batch, rows, columns = matrices("qr", A, square=False)
+        batch, rows, columns = check_matrices("qr", A, square=False)
         inner = rows if mode == "complete" else min(rows, columns)
         return [((*batch, rows, inner), A.dtype), ((*batch, inner, columns), A.dtype)]
 
@@ -207,7 +207,7 @@ class Svd(Factorization):
     saves = ("U", "S", "Vh")
 
     def infer(A, *, full_matrices):
-        batch, m, n = matrices("svd", A, square=False)
+        batch, m, n = check_matrices("svd", A, square=False)
         k = min(m, n)
         left, right = (m, n) if full_matrices else (k, k)
         return [((*batch, m, left), A.dtype), ((*batch, k), A.dtype), ((*batch, right, n), A.dtype)]
@@ -222,12 +222,12 @@ class Svd(Factorization):
         if dU is not None:
             dU = dU.narrow(-1, 0, k)
             P = U.mT @ dU
-            inner.append(over_gaps(P - P.mT, S * S) * columns)
+            inner.append(divide_by_gaps(P - P.mT, S * S) * columns)
             parts.append(((dU - U @ P) / columns) @ V.mT)
         if dVh is not None:
             dV = dVh.mT.narrow(-1, 0, k)
             P = V.mT @ dV
-            inner.append(over_gaps(P - P.mT, S * S) * S.unsqueeze(-1))
+            inner.append(divide_by_gaps(P - P.mT, S * S) * S.unsqueeze(-1))
             parts.append(U @ ((dV - V @ P) / columns).mT)
         parts.append(U @ (functools.reduce(operator.add, inner) @ V.mT))
         return functools.reduce(operator.add, parts)

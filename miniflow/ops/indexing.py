@@ -23,7 +23,7 @@ from miniflow.formulas import scalar
 from miniflow.ops.creation import zeros
 from miniflow.ops.joining import stack
 from miniflow.ops.method import method
-from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.pointwise import pointwise, public_function_of
 from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, result_type, to_device
 from miniflow.ops.shape import View, check_broadcast
 from miniflow.ops.views import (
@@ -434,7 +434,7 @@ where.gradient("x")(lambda dy, condition: scalar.where(condition, dy, 0))
 where.gradient("y")(lambda dy, condition: scalar.where(condition, 0, dy))
 
 
-@called_as(where)
+@public_function_of(where)
 def where(
     condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None
 ) -> Tensor | tuple:

@@ -123,13 +123,13 @@ def target_weights(
     x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
 ) -> Tensor:
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
-    is_counted, classes = counted(target, ignore_index)
+    is_counted, classes = mask_ignored(target, ignore_index)
     num_classes = x.shape[1]
     q = cast(one_hot(classes, num_classes), x.dtype) * (1.0 - label_smoothing) + label_smoothing / num_classes
     return where(is_counted.unsqueeze(1), q if weight is None else q * weight, 0.0)
 
 
-def counted(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+def mask_ignored(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Which rows count, and the classes, 0 in the other rows."""
     target = cast(target, np.int64)
     is_counted = target != ignore_index
@@ -145,7 +145,7 @@ def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
     return dy / where(total == 0, math.inf, total)  # 0 if every row was to be ignored
 
 
-def as_rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def flatten_scores(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
 
     Indices (N, 1) are accepted too, as in OneFlow.
@@ -216,7 +216,7 @@ def cross_entropy(
         raise ArgumentError(f"cross_entropy: got label_smoothing={label_smoothing}; expected a number from 0 to 1")
     if target._array.dtype.kind not in "iub":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    logits, classes = as_rows("cross_entropy", input, target)
+    logits, classes = flatten_scores("cross_entropy", input, target)
     options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": float(label_smoothing)}
     if reduction == "mean" and logits.is_global:  # what divides it is a sum over all ranks as well
         rows = cast(logits, promote_types(logits.dtype, float32))  # the sum might overflow in half precision
@@ -280,9 +280,9 @@ def nll_loss(
     """
     check_reduction("nll_loss", reduction)
     input, weight = in_float32(input, weight)
-    rows, targets = as_rows("nll_loss", input, target)
+    rows, targets = flatten_scores("nll_loss", input, target)
     check_rows("nll_loss", rows._array, targets._array, None if weight is None else weight._array)
-    is_counted, classes = counted(targets, ignore_index)
+    is_counted, classes = mask_ignored(targets, ignore_index)
     if weight is None:
         weights = cast(is_counted, rows.dtype)
     else:

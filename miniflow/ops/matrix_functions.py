@@ -14,10 +14,10 @@ from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.creation import new_empty, zeros_like
 from miniflow.ops.factorization import (
+    check_matrices,
     identity_like,
     inv,
     largest,
-    matrices,
     pinv,
     slogdet,
     solve_matrices,
@@ -100,7 +100,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     """
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(f"lstsq: got driver={driver!r}; expected 'gels', 'gelsy', 'gelsd' or 'gelss'")
-    batch, m, n = matrices("lstsq", A._array, square=False)
+    batch, m, n = check_matrices("lstsq", A._array, square=False)
     if A.dtype != B.dtype:
         raise DTypeError(f"lstsq: got {A.dtype} and {B.dtype}; expected the same dtype: use .to")
     is_vector = B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
@@ -152,7 +152,7 @@ def solve_triangular(
 @takes_tensors
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """A multiplied n times; the inverse for negative n, the identity for 0. `torch.linalg.matrix_power`."""
-    matrices("matrix_power", A._array)
+    check_matrices("matrix_power", A._array)
     if n < 0:
         return matrix_power(inv(A), -n)
     if n < 2:
@@ -167,7 +167,7 @@ def matrix_exp(A: Tensor) -> Tensor:
 
     Source: `torch.linalg.matrix_exp`; Moler and Van Loan 2003, "Nineteen Dubious Ways to Compute the Exponential".
     """
-    matrices("matrix_exp", A._array)
+    check_matrices("matrix_exp", A._array)
     size = A.detach().abs().sum(-1).max().item() if A.numel() else 0.0
     squarings = max(0, math.frexp(size)[1] + 1) if math.isfinite(size) else 0  # the rows sum to 1/2 at most
     A, identity = A * 0.5**squarings, identity_like(A)
@@ -346,7 +346,7 @@ def cond(A: Tensor, p: Number | str | None = None) -> Tensor:
 
     Source: `torch.linalg.cond`.
     """
-    batch, m, n = matrices("cond", A._array, square=p in ("fro", "nuc"))
+    batch, m, n = check_matrices("cond", A._array, square=p in ("fro", "nuc"))
     if not (m and n):
         return zeros_like(A.sum((-2, -1)))
     if p in (None, 2, -2):

@@ -275,7 +275,7 @@ def publish(op: type[Pointwise], function: Callable) -> Callable:
     return function
 
 
-def called_as(generated: Callable) -> Callable[[Callable], Callable]:
+def public_function_of(generated: Callable) -> Callable[[Callable], Callable]:
     """Decorate the function that users call for an op, with more parameters than the generated one."""
     return lambda function: publish(generated.op, function)
 

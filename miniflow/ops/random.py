@@ -29,16 +29,16 @@ from miniflow.sbp import each_element_alone
 from miniflow.tensor import Tensor
 
 
-def cut(array: Any, bounds: tuple) -> Any:
+def contiguous_slice(array: Any, bounds: tuple) -> Any:
     """A part of an array, contiguous; start and stop for each dim."""
     part = run_kernel(Op.by_name["Slice"], [array], {"index": (*[slice(*b) for b in bounds], ...)})
     return run_kernel(Op.by_name["Clone"], [part], {})
 
 
-def by_position(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+def draw_part(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
     """`Op.on_shard`: element i of the whole tensor has the number that it has on one device."""
     full_size = memory.empty(operands[0].shape, operands[0].dtype, of_array(arrays[0]))
-    return cut(run_kernel(op, [full_size], attrs), bounds)
+    return contiguous_slice(run_kernel(op, [full_size], attrs), bounds)
 
 
 class Uniform(Op):
@@ -52,7 +52,7 @@ class Uniform(Op):
         return like.shape, like.dtype
 
     sbp = each_element_alone
-    on_shard = by_position
+    on_shard = draw_part
 
 
 class Normal(Op):
@@ -65,7 +65,7 @@ class Normal(Op):
         return like.shape, like.dtype
 
     sbp = each_element_alone
-    on_shard = by_position
+    on_shard = draw_part
 
 
 class Integers(Op):
@@ -82,7 +82,7 @@ class Integers(Op):
         return like.shape, like.dtype
 
     sbp = each_element_alone
-    on_shard = by_position
+    on_shard = draw_part
 
 
 class Permutation(Op):

@@ -8,7 +8,7 @@ from miniflow.errors import ArgumentError, AutogradError
 from miniflow.formulas import scalar
 from miniflow.formulas.scalar import where as select
 from miniflow.ops.method import method
-from miniflow.ops.pointwise import called_as, pointwise
+from miniflow.ops.pointwise import pointwise, public_function_of
 from miniflow.ops.promotion import Number, floating_binary
 from miniflow.tensor import Tensor
 
@@ -129,7 +129,7 @@ def zeta(x, y):
 zeta.gradient("y")(lambda dy, x, y: dy * (-x * scalar.zeta(x + 1, y)))
 
 
-@called_as(zeta)
+@public_function_of(zeta)
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The Hurwitz zeta function: the sum of (other + k)^-input over k = 0, 1, ..., elementwise.
 

@@ -127,8 +127,8 @@ def tensor_buffer_to_list_of_tensors(
     dtypes = [array.dtype for array in arrays] if out_dtypes is None else out_dtypes
     if not len(arrays) == len(shapes) == len(dtypes):
         raise ShapeError(f"{op}: got {len(shapes)} shapes and {len(dtypes)} dtypes; expected {len(arrays)} of both")
-    for i, (array, shape, kind) in enumerate(zip(arrays, shapes, dtypes, strict=True)):
-        _check(op, i, array, as_dtype(kind), array.size == math.prod(shape), f"as many elements as {shape}")
+    for i, (array, shape, element_dtype) in enumerate(zip(arrays, shapes, dtypes, strict=True)):
+        _check(op, i, array, as_dtype(element_dtype), array.size == math.prod(shape), f"as many elements as {shape}")
     return [from_numpy(array.copy().reshape(shape)) for array, shape in zip(arrays, shapes, strict=True)]
 
 
@@ -223,9 +223,9 @@ def tensor_buffer_to_tensor_list(
     return buffer_of([part.reshape(a.shape) for part, a in zip(parts, arrays, strict=False)], input.shape)
 
 
-def _check(op: str, i: int, array: np.ndarray, kind: dtype, fits: bool, expected: str) -> None:
+def _check(op: str, i: int, array: np.ndarray, element_dtype: dtype, fits: bool, expected: str) -> None:
     """Refuse the array at position i of another dtype, or one that does not fit."""
-    if array.dtype != kind.numpy:
-        raise DTypeError(f"{op}: got array {i} of {array.dtype}; expected {kind}")
+    if array.dtype != element_dtype.numpy:
+        raise DTypeError(f"{op}: got array {i} of {array.dtype}; expected {element_dtype}")
     if not fits:
         raise ShapeError(f"{op}: got array {i} of shape {array.shape}; expected {expected}")

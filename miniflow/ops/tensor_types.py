@@ -71,7 +71,8 @@ def type(self: Tensor, dtype: Any = None) -> str | Tensor:
     """
     if dtype is None:
         device = "" if self.is_global or self.device.type == "cpu" else f"{self.device.type}."
-        return f"miniflow.{device}{next((name for name, kind in NAMES.items() if kind is self.dtype), 'Buffer')}Tensor"
+        name = next((name for name, element_dtype in NAMES.items() if element_dtype is self.dtype), "Buffer")
+        return f"miniflow.{device}{name}Tensor"
     if isinstance(dtype, str):
         tensor_type = TENSOR_TYPES.get(dtype.rpartition(".")[2])
         if tensor_type is None or dtype.count(".") > 1:

@@ -366,8 +366,10 @@ def cases_of(name, body, arrays):
 
     forms = "s" + "v" * (len(arrays) - 1)
     return [
-        Case(f"{name}, flat", cuda.kernel_of(body, forms, "flat"), flat, grid=2, block=32, tolerance=2e-5),
-        Case(f"{name}, spread", cuda.kernel_of(body, "", "spread"), spread, grid=(2, 3), block=(4, 2), tolerance=2e-5),
+        Case(f"{name}, flat", cuda.launcher_of(body, forms, "flat"), flat, grid=2, block=32, tolerance=2e-5),
+        Case(
+            f"{name}, spread", cuda.launcher_of(body, "", "spread"), spread, grid=(2, 3), block=(4, 2), tolerance=2e-5
+        ),
     ]
 
 

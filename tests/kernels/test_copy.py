@@ -8,7 +8,7 @@ from compare import assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 
 from miniflow.backends.cuda.copy import NUMBER, SAME, TRUTH, Conversion, copy_into, fill_into
-from miniflow.backends.cuda.pointwise import kernel_of
+from miniflow.backends.cuda.pointwise import launcher_of
 
 BFLOAT16 = ml_dtypes.bfloat16
 FLOATS = [np.float32, np.float64, np.float16, BFLOAT16]
@@ -124,11 +124,11 @@ def room(size, dtype=np.uint32):
 
 
 def flat(conversion):
-    return kernel_of(conversion, "v", "flat")
+    return launcher_of(conversion, "v", "flat")
 
 
 def spread(conversion):
-    return kernel_of(conversion, "", "spread")
+    return launcher_of(conversion, "", "spread")
 
 
 def of_half(function):

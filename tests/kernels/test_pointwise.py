@@ -8,7 +8,7 @@ from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 import miniflow.ops.arithmetic  # noqa: F401  (defines operators)
 from miniflow.backends.body import Body, Step
 from miniflow.backends.cuda.copy import copy_into
-from miniflow.backends.cuda.pointwise import cover, halved, kernel_of, merged, pointwise
+from miniflow.backends.cuda.pointwise import cover, halved, launcher_of, merged, pointwise
 
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 8388607.5, -8388609.0, 1e30]
 INTEGERS = [np.int8, np.uint8, np.int64]
@@ -83,7 +83,7 @@ def test_copies_of_any_layout():
 def test_four_elements_a_thread(size):
     body = Body(["float32"] * 2, [], [Step("add", ("x0", "x1"), "float32")], ["v0"])
     x, y, out = values(size), values(size, seed=1), np.full(size, np.nan, np.float32)
-    kernel_of(body, "vv", "wide")[-(-size // 128), 32](out, x, y)
+    launcher_of(body, "vv", "wide")[-(-size // 128), 32](out, x, y)
     np.testing.assert_array_equal(out, x + y)
 
 
@@ -129,7 +129,7 @@ def case(name, *operands, kind="float32", numbers=()):
         arrays = [values(70, seed=i, kind=kind) for i in range(operands.count("x"))]
         return [np.full(70, np.nan, kind), *arrays, *map(np.dtype(kind).type, numbers)]
 
-    return Case(name, kernel_of(body, "v" * operands.count("x"), "flat"), arguments, grid=2, block=64, tolerance=2e-5)
+    return Case(name, launcher_of(body, "v" * operands.count("x"), "flat"), arguments, grid=2, block=64, tolerance=2e-5)
 
 
 CASES = [

@@ -72,14 +72,14 @@ def set_item(y, x, value, index, *, basic, dims):
 
 @kernel("cpu", half="native")
 def gather(y, x, index, *, dim):
-    y[...] = np.take_along_axis(_reached(x, index, dim), index, dim) if x.ndim else x
+    y[...] = np.take_along_axis(_indexed_part(x, index, dim), index, dim) if x.ndim else x
 
 
 @kernel("cpu", in_place=(0,), half="native")
 def scatter(y, x, index, src, *, dim):
     start_from(y, x)
     if x.ndim and index.ndim:
-        np.put_along_axis(_reached(y, index, dim), index, src, dim)
+        np.put_along_axis(_indexed_part(y, index, dim), index, src, dim)
     elif index.size:
         y.reshape(-1)[index.reshape(-1)] = src.reshape(-1)
 
@@ -104,7 +104,7 @@ def nonzero(x):
     return np.argwhere(x)
 
 
-def _reached(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
+def _indexed_part(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     """The part of `x` that an index of smaller extent in the other dims reaches."""
     if x.shape[:dim] == index.shape[:dim] and x.shape[dim + 1 :] == index.shape[dim + 1 :]:
         return x

@@ -177,11 +177,11 @@ def kernel_for(name: str) -> Kernel:
 def ufunc_of(body: Body, forms: Forms) -> np.ufunc:
     """The ufunc for inputs of these forms; bodies of one structure share it."""
     dtypes = tuple([np.dtype(dtype).num for dtype in operands_of(body, forms).values()])
-    return compiled(source_of(body, forms), f"{body.digest}_{'_'.join(forms)}", dtypes, len(body.outputs))
+    return compile_ufunc(source_of(body, forms), f"{body.digest}_{'_'.join(forms)}", dtypes, len(body.outputs))
 
 
 @cache
-def compiled(text: str, name: str, dtypes: tuple[int, ...], outputs: int) -> np.ufunc:
+def compile_ufunc(text: str, name: str, dtypes: tuple[int, ...], outputs: int) -> np.ufunc:
     """The ufunc of a generated module, created as numba's `vectorize` does it, but with several outputs.
 
     Args:

@@ -1,12 +1,12 @@
-"""The caching allocator: memory that is freed is kept and handed out again, since asking a GPU for memory is slow.
+"""The caching allocator keeps freed memory for later requests, since allocating memory on a GPU is slow.
 
-As CUB's `CachingDeviceAllocator`: sizes are rounded up to one of eight between a power of two and the next, so that
-requests of nearly the same size can have the same memory. What is freed waits in a list, one for each size and stream.
-The work of a stream is done in order, so memory that Python drops can be written by the next kernel without waiting for
-the last one. When the device is full, the lists are emptied and the device is asked once more.
+As in CUB's `CachingDeviceAllocator`, sizes are rounded up to one of eight between a power of two and the next, so that
+requests of similar size can use the same memory. Freed memory is kept in a list for each size and stream. The work of a
+stream runs in order, so memory that Python drops can be written by the next kernel without waiting for the last one.
+When the device is full, the lists are emptied and the request is repeated.
 
-PyTorch's allocator also cuts up free memory for smaller requests, and joins the parts again: less is cached where sizes
-vary, and releasing it takes segments that are free as a whole. Here all that is cached can be released.
+PyTorch's allocator also splits free memory for smaller requests, and merges the parts again: it caches less if sizes
+vary, but can only release segments that are entirely free. Here all cached memory can be released.
 
 A `Block` is what an array holds. When the last array on it dies, `Block.__del__` only queues its chunk (it may run in
 any thread at any time, also within `allocate`); the next call of the allocator takes the queue up.
@@ -29,7 +29,7 @@ from miniflow.hostcuda.choice import checks_are_on
 from miniflow.hostcuda.memory import GARBAGE
 
 MIB = 1 << 20
-SMALLEST = 512  # bytes; also what all sizes are multiples of
+SMALLEST = 512  # bytes; all sizes are multiples of it
 QUANTITIES = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes")
 
 
@@ -71,7 +71,7 @@ class Block:
         self.freed = freed
 
     def record_stream(self, stream: streams.Stream) -> None:
-        """Do not hand the memory out again before `stream` is done with the work it has when the block dies."""
+        """Do not reuse the memory before `stream` has finished the work it has when the block is freed."""
         if self.chunk is not None and stream is not self.chunk.stream:
             self.chunk.used_on.append(stream)
 
@@ -82,7 +82,7 @@ class Block:
 
 @dataclass(slots=True)
 class Counter:
-    """A quantity that goes up and down: now, at most, and what was added and taken away in all."""
+    """A quantity that goes up and down: its current value, its peak, and the totals allocated and freed."""
 
     current: int = 0
     peak: int = 0
@@ -149,7 +149,7 @@ class Allocator:
         return Block(memory, self.device_index, chunk, self.freed)
 
     def _reserve(self, size: int, nbytes: int) -> np.ndarray:
-        """New memory from the device, which may have to get cached memory back first."""
+        """New memory from the device; if it is full, cached memory is released first."""
         memory = self._ask_for(size)
         if memory is None:
             self.retries += 1
@@ -260,7 +260,7 @@ def allocator(device_index: int) -> Allocator:
 
 
 def memory_limit() -> int | None:
-    """The bytes that an emulated device has, by MINIFLOW_DEVICE_MEMORY; None for as many as the computer gives."""
+    """The memory of an emulated device in bytes, by MINIFLOW_DEVICE_MEMORY; None for no limit."""
     value = os.environ.get("MINIFLOW_DEVICE_MEMORY", "")
     if value and not value.isdigit():
         raise ArgumentError(f"MINIFLOW_DEVICE_MEMORY: got {value!r}; expected a number of bytes")

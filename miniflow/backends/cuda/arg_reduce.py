@@ -8,19 +8,19 @@ from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
 from miniflow.backends.cuda.launch import launch
 from miniflow.backends.cuda.reduce import WARP_WIDTH
-from miniflow.backends.cuda.rows import around, as_bits, over_cells
+from miniflow.backends.cuda.rows import as_bits, as_box, launch_over_box
 from miniflow.backends.geometry import reduction_steps
 from miniflow.backends.registry import kernel
 from miniflow.kernels.arg_reduce import ARGMAX, ARGMIN, ArgReduction
 from miniflow.kernels.gather import take_cells
 from miniflow.kernels.reduce import THREADS, WARPS
 
-CHUNK = 16384  # elements of a long row that a block looks through
-FEW_COLUMNS = 1024  # so few threads could not keep a device busy: the columns are laid out as rows instead
+CHUNK = 16384  # elements of a long row that a block searches
+FEW_COLUMNS = 1024  # fewer threads cannot keep a device busy: the columns are laid out as rows instead
 
 
 def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x: DeviceArray, dim: int | None) -> None:
-    """The extrema along `dim`, or of all elements, and their indices."""
+    """Compute the extrema along `dim`, or of all elements, and their indices."""
     extrema, (step,) = values, reduction_steps(x.shape, dim)
     if x.dtype.kind in "bu" or x.dtype in (np.int8, np.int16):
         x, extrema = x.astype(np.int32), empty(values.shape, np.int32, values.device_index)
@@ -38,7 +38,7 @@ def positions(order: ArgReduction, values: DeviceArray, indices: DeviceArray, x:
 
 
 def along_rows(order: ArgReduction, x: DeviceArray, values: DeviceArray, indices: DeviceArray) -> None:
-    """One launch for short rows; for long ones the best of each part, then the best of them."""
+    """One launch for short rows; for long rows the extremum of each part, then that of the parts."""
     rows, width = x.shape
     if width <= WARP_WIDTH:
         launch(order.warp_rows, -(-rows // WARPS), THREADS, x, values, indices)
@@ -51,7 +51,7 @@ def along_rows(order: ArgReduction, x: DeviceArray, values: DeviceArray, indices
     part = empty((rows,), np.int64, x.device_index)
     launch(order.block_rows, rows * parts, THREADS, x, CHUNK, best, indices_of_parts)
     along_rows(order, best, values, part)
-    over_cells(take_cells, (rows, 1, 1), as_bits(indices_of_parts, 1), around(part, 1), as_bits(indices, 1))
+    launch_over_box(take_cells, (rows, 1, 1), as_bits(indices_of_parts, 1), as_box(part, 1), as_bits(indices, 1))
 
 
 @kernel("cuda")

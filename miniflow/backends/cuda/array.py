@@ -35,7 +35,7 @@ class DeviceArray(LaidOut):
 
     __slots__ = ("layout", "block", "_handle", "__weakref__")
 
-    write: Callable[[DeviceArray, DeviceArray], None]  # this and `fill` are given to the class by `copy`
+    write: Callable[[DeviceArray, DeviceArray], None]  # `copy` adds this and `fill` to the class
     fill: Callable[[DeviceArray, Any], None]
 
     def __init__(self, layout: np.ndarray, block: Block):
@@ -107,13 +107,13 @@ class DeviceArray(LaidOut):
 
     @property
     def handle(self) -> Any:
-        """What a kernel launch takes for this array."""
+        """The argument of a kernel launch for this array."""
         if self._handle is None:
             self._handle = driver().handle(self.layout, self.block)
         return self._handle
 
     def numpy(self) -> np.ndarray:
-        """A copy on the host, after waiting for the work that the current stream still has to do."""
+        """A copy on the host, after the pending work of the current stream."""
         source = self if driver().emulated else contiguous(self)
         target = np.empty(source.shape, source.dtype)
         if source.size:
@@ -146,7 +146,7 @@ class DeviceArray(LaidOut):
             target.fill(values)
 
     def peek(self) -> np.ndarray | None:
-        """The elements, to be looked at and not kept, where that needs no waiting; None on a GPU."""
+        """The elements, for reading only, if that needs no waiting; None on a GPU."""
         return self.layout if driver().emulated else None
 
     def item(self) -> Any:

@@ -23,7 +23,7 @@ from miniflow.kernels import conv_depthwise as depthwise
 from miniflow.kernels.matmul import THREADS
 
 DIRECT_UP_TO = 8  # input and output channels of a group
-BLOCKS = 264  # at least so many keep a large GPU busy: two on each of its 132 multiprocessors
+BLOCKS = 264  # so many keep a large GPU busy: two on each of its 132 multiprocessors
 
 
 class Geometry(NamedTuple):
@@ -101,9 +101,9 @@ def conv2d_weight_grad(dweight, dy, x, *, size, stride, padding, dilation, group
 
 
 def _pixels_of_a_part(pixels: int, blocks: int) -> int:
-    """How many pixels a block of the weight gradient sums up, if there are so many blocks for each part.
+    """The number of pixels that a block of the weight gradient sums, given the number of blocks for each part.
 
-    Parts are no shorter than their sum is worth.
+    Parts are not shorter than pays for adding them up.
     """
     splits = max(1, min(BLOCKS // max(blocks, 1), pixels // (8 * implicit.DEPTH)))
     return -(-pixels // (splits * implicit.DEPTH)) * implicit.DEPTH or implicit.DEPTH

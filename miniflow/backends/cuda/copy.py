@@ -14,7 +14,7 @@ from miniflow.dtype import HALF, bfloat16, float16, float32, float64
 
 
 class Conversion(Body):
-    """A body whose only step is an expression of Python: of an input, or of a number where there is none."""
+    """A body with a Python expression as its only step: of an input, or of a number if there is no input."""
 
     def __init__(self, expression: str):
         is_number = expression == "n0"
@@ -50,7 +50,7 @@ def copy_into(out: DeviceArray, value: DeviceArray) -> None:
     elif source in HALF or target in HALF:  # by way of float32, as NumPy does it
         copy_into(out, value.astype(np.float32))
     else:
-        run(TRUTH if target == np.bool_ else SAME, (as_number(out),), (as_number(value),), ())
+        run(TRUTH if target == np.bool_ else SAME, (bools_as_bytes(out),), (bools_as_bytes(value),), ())
 
 
 def overlaps(out: DeviceArray, value: DeviceArray) -> bool:
@@ -60,12 +60,12 @@ def overlaps(out: DeviceArray, value: DeviceArray) -> bool:
     return (out.address, out.shape, out.strides) != (value.address, value.shape, value.strides)
 
 
-def as_number(x: DeviceArray) -> DeviceArray:
-    """Bools as the numbers 0 and 1; anything else as it is."""
+def bools_as_bytes(x: DeviceArray) -> DeviceArray:
+    """Bools as the numbers 0 and 1; other arrays as they are."""
     return bits(x) if x.dtype == np.bool_ else x
 
 
-def as_bits(number: Any, dtype: np.dtype) -> np.unsignedinteger:
+def bits_of_number(number: Any, dtype: np.dtype) -> np.unsignedinteger:
     """A number in `dtype`, as the unsigned integer that its bits are."""
     with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite in it
         return np.full(1, number, dtype).view(f"u{dtype.itemsize}")[0]
@@ -73,7 +73,7 @@ def as_bits(number: Any, dtype: np.dtype) -> np.unsignedinteger:
 
 def fill_into(out: DeviceArray, value: Any) -> None:
     """Write a number, converted to the dtype of `out`, to every element of `out`."""
-    run(NUMBER, (bits(out),), (), (as_bits(value, out.dtype),))
+    run(NUMBER, (bits(out),), (), (bits_of_number(value, out.dtype),))
 
 
 @kernel("cuda", half="native")
@@ -86,4 +86,4 @@ def to_integer(out, x, *, dtype):
     copy_into(out, x)
 
 
-DeviceArray.write, DeviceArray.fill = copy_into, fill_into  # what arrays do by kernels
+DeviceArray.write, DeviceArray.fill = copy_into, fill_into  # methods of arrays that need kernels

@@ -1,4 +1,4 @@
-"""Dropout: one pass, and at most one more launch for the elements after the last block of four."""
+"""Dropout: one launch, and at most one more for the elements after the last block of four."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting arrays together: each is copied into its part of the result."""
+"""Joining arrays: each is copied into its part of the result."""
 
 from __future__ import annotations
 

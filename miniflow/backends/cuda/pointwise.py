@@ -116,30 +116,30 @@ def run(body: Body, outs: Sequence[DeviceArray], inputs: Sequence[DeviceArray], 
     if lines is not None:
         forms = "".join("v" if x.size == size else "s" for x in inputs)
         if size >= WIDE_FROM and len(outs) == 1 and not driver().emulated:
-            launch(kernel_of(body, forms, "wide"), -(-size // (4 * THREADS)), THREADS, *lines, *numbers)
+            launch(launcher_of(body, forms, "wide"), -(-size // (4 * THREADS)), THREADS, *lines, *numbers)
         else:
-            each(kernel_of(body, forms, "flat"), size, *lines, *numbers)
+            each(launcher_of(body, forms, "flat"), size, *lines, *numbers)
         return
     placed = [broadcast(x, shape) for x in arrays]
     storages = [x.storage for x in placed]
     for part, steps in parts(placed):
         pairs = [argument for pair in zip(storages, steps, strict=True) for argument in pair]
-        launch(kernel_of(body, "", "spread"), *cover(part), part, *pairs, *numbers)
+        launch(launcher_of(body, "", "spread"), *cover(part), part, *pairs, *numbers)
 
 
 NUMBERS = {"float32": np.float32, "float64": np.float64, "int64": np.int64}
 
 
-def kernel_of(body: Body, forms: str, name: str) -> Any:
+def launcher_of(body: Body, forms: str, name: str) -> Any:
     """The kernel for these forms of inputs, "v" or "s" each, or for any layout; bodies of one structure share it."""
     kernels = body.launchers.setdefault("cuda", {})
     if (forms, name) not in kernels:
-        kernels[forms, name] = compiled(source_of(body, forms, name), f"{body.digest}_{name}_{forms}", name)
+        kernels[forms, name] = compile_kernel(source_of(body, forms, name), f"{body.digest}_{name}_{forms}", name)
     return kernels[forms, name]
 
 
 @cache
-def compiled(text: str, module: str, name: str) -> Any:
+def compile_kernel(text: str, module: str, name: str) -> Any:
     """A kernel of a generated module."""
     return getattr(module_of(f"cuda_{module}", text), name)
 

@@ -9,7 +9,7 @@ import numpy as np
 from miniflow.backends import registry
 from miniflow.backends.cpu.pool import Bounds, average_pools, lowest
 from miniflow.backends.cuda.array import DeviceArray, contiguous, from_host
-from miniflow.backends.cuda.rows import over_cells
+from miniflow.backends.cuda.rows import launch_over_box
 from miniflow.kernels import pool
 
 TILE = 32  # columns of a block at most: with several rows its windows share more of the image
@@ -24,7 +24,7 @@ def planes(x: DeviceArray) -> DeviceArray:
 def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
     y, index = (planes(result) for result in out)
     first = -padding[0][0], -padding[1][0]
-    over_cells(
+    launch_over_box(
         pool.max_pool, y.shape, planes(x), y, index, kernel, stride, first, dilation, lowest(x.dtype), widest=TILE
     )
 
@@ -33,20 +33,20 @@ def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
 def max_pool2d_grad(dx, dy, index, *, size):
     dx[...] = 0
     cotangents, image = planes(dy), dx.reshape(dx.shape[0] * dx.shape[1], dx.shape[2] * dx.shape[3])
-    over_cells(pool.max_pool_gradient, cotangents.shape, cotangents, planes(index), image)
+    launch_over_box(pool.max_pool_gradient, cotangents.shape, cotangents, planes(index), image)
 
 
 def average(y: DeviceArray, x: DeviceArray, rows: Bounds, columns: Bounds) -> None:
     tables = (_on_device(a, x.device_index) for a in (rows[0], columns[0], rows[1], columns[1]))
     target = planes(y)
-    over_cells(pool.average, target.shape, planes(x), target, *tables, widest=TILE)
+    launch_over_box(pool.average, target.shape, planes(x), target, *tables, widest=TILE)
 
 
 def average_grad(dx: DeviceArray, dy: DeviceArray, rows: Bounds, columns: Bounds) -> None:
     covers = (_covers(along[0], n) for along, n in zip((rows, columns), dx.shape[2:], strict=True))
     tables = (_on_device(a, dy.device_index) for a in (*covers, rows[1], columns[1]))
     target = planes(dx)
-    over_cells(pool.average_gradient, target.shape, planes(dy), target, *tables, widest=TILE)
+    launch_over_box(pool.average_gradient, target.shape, planes(dy), target, *tables, widest=TILE)
 
 
 average_pools("cuda", average, average_grad)

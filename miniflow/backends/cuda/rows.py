@@ -1,4 +1,4 @@
-"""Arrays as (outer, n, inner) around one dim, and launches over such boxes: for kernels that move elements."""
+"""Arrays as boxes (outer, n, inner) around one dim, and launches over them, for kernels that move elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREADS = 256
 Box = tuple[int, int, int]
 
 
-def over_cells(kernel: Any, box: Box, *args: Any, widest: int = THREADS) -> None:
+def launch_over_box(kernel: Any, box: Box, *args: Any, widest: int = THREADS) -> None:
     """Launch a thread for each element (o, k, i) of a box (outer, count, inner).
 
     Kernels read `i, k, o = cuda.grid(3)` and test that the element exists. Arrays whose first dim is `outer` belong to
@@ -43,7 +43,7 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def around(x: DeviceArray, dim: int, dims: int = 1) -> DeviceArray:
+def as_box(x: DeviceArray, dim: int, dims: int = 1) -> DeviceArray:
     """`x` as (outer, n, inner), contiguous, where n counts the elements of the `dims` dims from `dim` on."""
     shape = x.shape
     sizes = prod(shape[:dim]), prod(shape[dim : dim + dims]), prod(shape[dim + dims :])
@@ -51,5 +51,5 @@ def around(x: DeviceArray, dim: int, dims: int = 1) -> DeviceArray:
 
 
 def as_bits(x: DeviceArray, dim: int, dims: int = 1) -> DeviceArray:
-    """`around`, as unsigned integers."""
-    return bits(around(x, dim, dims))
+    """`as_box`, as unsigned integers."""
+    return bits(as_box(x, dim, dims))

@@ -13,7 +13,7 @@ from miniflow.backends import memory
 from miniflow.backends.cpu import shape as cpu
 from miniflow.backends.cuda.array import DeviceArray, contiguous, empty
 from miniflow.backends.cuda.copy import copy_into
-from miniflow.backends.cuda.rows import over_cells
+from miniflow.backends.cuda.rows import launch_over_box
 from miniflow.backends.registry import kernel
 from miniflow.kernels import pad as kernels
 
@@ -51,7 +51,7 @@ def fold_add(dx, y, *, shape, dim, size, step):
     outer, inner = prod(shape[:dim]), prod(shape[dim + 1 :])
     out = empty(dx.shape, np.int32, dx.device_index) if dx.dtype == np.bool_ else dx  # the sum of bools is their "or"
     terms = contiguous(y, out.dtype).reshape(outer, y.shape[dim], inner, size)
-    over_cells(kernels.fold_add, (outer, shape[dim], inner), terms, step, out.reshape(outer, shape[dim], inner))
+    launch_over_box(kernels.fold_add, (outer, shape[dim], inner), terms, step, out.reshape(outer, shape[dim], inner))
     if out is not dx:
         copy_into(dx, out)
 
@@ -59,4 +59,4 @@ def fold_add(dx, y, *, shape, dim, size, step):
 @kernel("cuda", half="native")
 def one_hot(y, x, *, num_classes):
     classes = contiguous(x).reshape(-1)
-    over_cells(kernels.one_hot, (1, x.size, num_classes), classes, y.reshape(x.size, num_classes))
+    launch_over_box(kernels.one_hot, (1, x.size, num_classes), classes, y.reshape(x.size, num_classes))

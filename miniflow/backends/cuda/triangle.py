@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from miniflow.backends.cuda.array import bits, contiguous
-from miniflow.backends.cuda.rows import over_cells
+from miniflow.backends.cuda.rows import launch_over_box
 from miniflow.backends.registry import kernel
 from miniflow.kernels import mask as kernels
 
@@ -14,4 +14,4 @@ from miniflow.kernels import mask as kernels
 def triangle(y, x, *, diagonal, upper):
     sign, matrices = -1 if upper else 1, (prod(x.shape[:-2]), *x.shape[-2:])
     source, target = bits(contiguous(x).reshape(matrices)), bits(y.reshape(matrices))
-    over_cells(kernels.triangle, matrices, source, sign, sign * diagonal, target)
+    launch_over_box(kernels.triangle, matrices, source, sign, sign * diagonal, target)
