@@ -243,19 +243,19 @@ def test_small_arrays_have_one_loop_and_empty_ones_none():
 
 
 def test_any_layout_of_the_inputs():
-    x, y = numbers(9, 14), numbers(14, 9)
+    x, y = numbers(65, 66), numbers(66, 65)
     layouts = [
         y.T,
-        numbers(18, 28)[::2, ::2],
+        numbers(130, 132)[::2, ::2],
         x[::-1],
         x[:, ::-1],
         np.asfortranarray(x),
         np.broadcast_to(x[:1], x.shape),
     ]
-    layouts += [np.broadcast_to(x[:, :1], x.shape), numbers(9, 20)[:, 3:17], numbers(2, 9, 14)[1]]
-    packed = np.zeros(9 * 14, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps that are not whole elements
+    layouts += [np.broadcast_to(x[:, :1], x.shape), numbers(65, 72)[:, 3:69], numbers(2, 65, 66)[1]]
+    packed = np.zeros(65 * 66, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps that are not whole elements
     packed["value"] = x.ravel()
-    for view in [*layouts, packed["value"].reshape(9, 14)]:
+    for view in [*layouts, packed["value"].reshape(65, 66)]:
         check(ODD, view, x, np.float32(2) * view, atol=1e-6)
 
 

@@ -16,9 +16,8 @@ def chosen(rows, names):
     return [pytest.param(row, marks=() if row.name in names else pytest.mark.slow, id=row.name) for row in rows]
 
 
-FAMILIES = "add clamp where lt sum argmax gather matmul conv2d max_pool2d layer_norm softmax".split()
+FAMILIES = "add clamp where lt sum argmax gather matmul conv2d max_pool2d layer_norm softmax cross_entropy".split()
 KERNELS = [row for row in ROWS if row.name in FAMILIES or row not in POINTWISE]  # which have but one
-# normalization of batches and cross entropy are part of the training in test_cuda_device.py
 
 
 @pytest.mark.parametrize("row", chosen(KERNELS, FAMILIES))
@@ -59,7 +58,8 @@ def check_values_and_gradients(row):
 def test_rows_of_several_warps(checked_executor):
     """The samples are small: here the warps of a block have to wait for each other."""
     x = np.random.default_rng(0).normal(size=(2, 3000))
-    for name, function in {"sum": lambda x: x.sum(1), "argmax": lambda x: x.argmax(1)}.items():
+    functions = {"sum": lambda x: x.sum(1), "argmax": lambda x: x.argmax(1), "softmax": lambda x: x.softmax(1)}
+    for name, function in functions.items():
         flow.set_default_device("cpu")
         want = as_array(function(flow.tensor(x, dtype=flow.float32)))
         flow.set_default_device("cuda")
