@@ -253,7 +253,7 @@ def test_any_layout_of_the_inputs():
         np.broadcast_to(x[:1], x.shape),
     ]
     layouts += [np.broadcast_to(x[:, :1], x.shape), numbers(65, 72)[:, 3:69], numbers(2, 65, 66)[1]]
-    packed = np.zeros(65 * 66, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps that are not whole elements
+    packed = np.zeros(65 * 66, np.dtype([("flag", np.int8), ("value", np.float32)]))  # steps of part elements
     packed["value"] = x.ravel()
     for view in [*layouts, packed["value"].reshape(65, 66)]:
         check(ODD, view, x, np.float32(2) * view, atol=1e-6)
