@@ -164,6 +164,7 @@ JOBS = [
     "truncated_normal_initializer", "zeros_initializer",
 ]  # fmt: skip
 layers_above = {"Graph": "miniflow.graph:Graph", "graph": "miniflow.graph", "parallel": "miniflow.nn.parallel"}
+layers_above["AllReduce"] = "miniflow.nn.parallel.all_reduce:AllReduce"
 _defer(nn, layers_above | {"SyncBatchNorm": "miniflow.nn.parallel.sync_batch_norm:SyncBatchNorm"})
 _defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
 _defer(autograd, {"functional": "miniflow.func.functional"})
@@ -192,7 +193,10 @@ _attach()
 globals().update(_functions() | OPERATORS)  # what `@method` and `@pointwise` have registered
 globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name, f in OPERATORS.items() if f.op.in_place})
 globals().update(TENSOR_TYPES)
-FACTORIES = "arange empty eye full linspace logspace ones rand randint randn randperm tensor zeros"
+FACTORIES = """
+arange bernoulli empty empty_like eye full full_like linspace logspace normal ones ones_like rand rand_like randint
+randint_like randn randn_like randperm tensor zeros zeros_like
+"""
 globals().update({name: with_placement(globals()[name]) for name in FACTORIES.split()})  # placement= and sbp= too
 framework = types.SimpleNamespace(distribute=env)  # OneFlow 0.6 has `get_rank` there
 Tensor._of_data = staticmethod(with_placement(_tensor_of_class))

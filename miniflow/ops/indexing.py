@@ -531,7 +531,7 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
         as_tuple: one tensor (count,) for each dim, fit to index with: `x[x.nonzero(as_tuple=True)]`.
 
     Returns:
-        shape (count, ndim), or the tuple.
+        shape (count, ndim), or the tuple; of a global tensor broadcast.
 
     >>> import miniflow as flow
     >>> flow.tensor([[0, 5], [6, 0]]).nonzero().tolist()
@@ -540,12 +540,14 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
     Source: `torch.nonzero`.
     """
     if as_tuple:
-        coordinates = call(Nonzero, input.reshape(1) if input._array.ndim == 0 else input)
+        coordinates = argwhere(input.reshape(1) if input._array.ndim == 0 else input)
         return tuple([call(Slice, coordinates, index=(..., d)) for d in range(coordinates._array.shape[1])])
-    return call(Nonzero, input)
+    return argwhere(input)
 
 
 @method
 def argwhere(input: Tensor) -> Tensor:
     """`x.nonzero()`."""
+    if input.is_global and modes.tracer is None:  # all ranks look at all of it
+        return constant_like(input, np.argwhere(input._array.numpy()))
     return call(Nonzero, input)

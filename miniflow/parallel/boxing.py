@@ -223,9 +223,7 @@ def send_and_receive(x: GlobalArray, step: Step) -> dict[int, Any]:
 def terms_of(step: Step) -> tuple[dict[int, int], int]:
     """For each rank the number of its term of the sums that a step adds up, and how many terms there are."""
     added = [k for k, entry in enumerate(step.before) if entry is P and step.after[k] is not P]
-    number = {}
-    for group in step.source.groups(*added):
-        number |= {r: i for i, r in enumerate(group)}
+    number = {r: i for group in step.source.groups(*added) for i, r in enumerate(group)}
     return number, math.prod([step.source.shape[k] for k in added])
 
 

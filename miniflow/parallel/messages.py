@@ -189,7 +189,8 @@ def _start_sending(name: str, tensor: Tensor, dst: int, group: ProcessGroup | No
     header[:2] = x.ndim, [t.numpy for t in ALL].index(x.dtype)
     header[2 : 2 + x.ndim] = x.shape
     post = world.communicator().post
-    return Work(Departure(post(header, dst, 2 * tag), post(x, dst, 2 * tag + 1)), lambda _: None)
+    values = post(x, dst, 2 * tag + 1)  # first, since it may be refused
+    return Work(Departure(post(header, dst, 2 * tag), values), lambda _: None)
 
 
 def _start_receiving(name: str, tensor: Tensor, src: int | None, group: ProcessGroup | None, tag: int) -> Work:

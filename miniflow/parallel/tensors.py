@@ -24,6 +24,7 @@ from miniflow.ops.views import input_shape
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
+from miniflow.parallel.nest import each_tensor, tensors_in
 from miniflow.parallel.partition import check_axes, local_shape
 from miniflow.parallel.placement import placement as Placement
 from miniflow.sbp import B, NdSbp, P, as_nd_sbp, show
@@ -223,31 +224,39 @@ def with_placement(factory: Callable[..., Tensor]) -> Callable[..., Tensor]:
     The values are those of the local tensor with the same arguments, random numbers too.
     """
 
+    name = factory.__name__
+
     @functools.wraps(factory)
     def make(*args: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Tensor:
+        takes_tensors = name == "bernoulli" or name == "normal" and tensors_in([args, options])
         if placement is None and sbp is None:
-            if modes.global_layout is None:
+            if modes.global_layout is None or takes_tensors or name.endswith("_like"):  # these stay where tensors are
                 return factory(*args, **options)
             placement, sbp = modes.global_layout
             options.pop("device", None)
         if placement is None or sbp is None:
-            raise ArgumentError(f"{factory.__name__}: expected placement and sbp together; got only one of them")
+            raise ArgumentError(f"{name}: expected placement and sbp together; got only one of them")
         if options.get("device") is not None:
-            raise ArgumentError(f"{factory.__name__}: got device= together with placement=; expected one of them")
+            raise ArgumentError(f"{name}: got device= together with placement=; expected one of them")
         requires_grad = options.pop("requires_grad", False)
-        layout = as_nd_sbp(sbp, len(placement.shape), factory.__name__)
-        if P in layout and factory.__name__.startswith("rand"):
-            raise ArgumentError(f"{factory.__name__}: random source op only support broadcast or split, got {sbp}")
-        if args and factory.__name__ in ("tensor", "Tensor"):
+        layout = as_nd_sbp(sbp, len(placement.shape), name)
+        if P in layout and name.startswith(("rand", "normal", "bernoulli")):
+            raise ArgumentError(f"{name}: random source op only support broadcast or split, got {sbp}")
+        if args and name in ("tensor", "Tensor"):
             refuse_other_data(args[0])
-        unreduced = tuple([B if entry is P else entry for entry in layout])
-        x = factory(*args, device=placement.with_sbp(unreduced), **options)
+        if takes_tensors:
+            everywhere = lambda x: x if x.is_global else Tensor._wrap(memory.move(x._array, placement))  # noqa: E731
+            args, options = each_tensor((args, options), everywhere)
+        else:
+            options["device"] = placement.with_sbp(tuple([B if entry is P else entry for entry in layout]))
+        x = factory(*args, **options)
         with no_grad():
-            return to_global(x, sbp=layout).requires_grad_(requires_grad)
+            return to_global(x, placement, layout).requires_grad_(requires_grad)
 
     signature = inspect.signature(factory)
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("placement", "sbp")]
-    make.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])
+    added = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in ("placement", "sbp")]
+    parameters = sorted([*signature.parameters.values(), *added], key=lambda parameter: parameter.kind)
+    make.__signature__ = signature.replace(parameters=parameters)
     return make
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from miniflow.backends import memory
 from miniflow.device import CPU, cuda_device
 from miniflow.errors import ArgumentError
+from miniflow.hostcuda.choice import local_rank
 from miniflow.parallel.comm.simulated import SimulatedCommunicator
 
 
@@ -68,12 +70,13 @@ def receiving(device: Any) -> Any:
 
 
 def device(type: str, rank: int) -> Any:
-    """The device on which a rank computes: CUDA devices are shared out in turns."""
+    """The device on which a rank of this process computes: CUDA devices are shared out in turns on each machine."""
     if type == "cpu":
         return CPU
     from miniflow.hostcuda import cuda
 
-    return cuda_device(rank % len(cuda.gpus))
+    number = local_rank() if len(owned()) == 1 else None  # simulated ranks are on one machine
+    return cuda_device((rank if number is None else number) % len(cuda.gpus))
 
 
 def simulate(world_size: int) -> None:
@@ -88,8 +91,8 @@ def simulate(world_size: int) -> None:
         ArgumentError: for a number that is not positive, or other than that of the MPI ranks that there are.
     """
     global _communicator
-    if not isinstance(world_size, int) or world_size < 1:
+    if not hasattr(world_size, "__index__") or world_size < 1:
         raise ArgumentError(f"simulate: got world_size={world_size!r}; expected a positive int")
     if len(owned()) < size():
         raise ArgumentError(f"simulate: this is one of {size()} MPI ranks; start the script without mpiexec")
-    _communicator = SimulatedCommunicator(world_size)
+    _communicator = SimulatedCommunicator(operator.index(world_size))

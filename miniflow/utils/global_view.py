@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from miniflow.dispatch.tape import modes
 from miniflow.nn.modules.module import Module
 from miniflow.parallel.nest import each_tensor
 from miniflow.parallel.placement import placement as Placement
 from miniflow.parallel.tensors import global_mode
+from miniflow.sbp import as_nd_sbp
 from miniflow.tensor import Tensor
 
-__all__ = ["global_mode", "to_global", "to_local"]
+__all__ = ["current_global_mode", "global_mode", "to_global", "to_local"]
+
+
+class current_global_mode:
+    """The global mode that is on where this is called.
+
+    Attributes:
+        is_enabled: whether one is.
+        placement, sbp: of new tensors, the latter as a tuple; None if none is.
+
+    >>> import miniflow as flow
+    >>> with flow.utils.global_view.global_mode(placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0)):
+    ...     flow.utils.global_view.current_global_mode().sbp
+    (miniflow.sbp.split(dim=0),)
+
+    Source: `oneflow.utils.global_view.current_global_mode`.
+    """
+
+    def __init__(self) -> None:
+        self.is_enabled = modes.global_layout is not None
+        self.placement, self.sbp = modes.global_layout or (None, None)
+        if self.is_enabled:
+            self.sbp = as_nd_sbp(self.sbp, len(self.placement.shape), "current_global_mode")
 
 
 def to_global(value: Any, placement: Placement | None = None, sbp: Any = None, **options: Any) -> Any:

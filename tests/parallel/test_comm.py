@@ -239,3 +239,17 @@ def test_wrong_arguments(name, four_ranks):
     function, error, message = WRONG[name]
     with pytest.raises(error, match=message):
         function(flow.tensor(A))
+
+
+def test_the_sum_over_ranks_as_a_layer(four_ranks):
+    x = flow.tensor(A, requires_grad=True)
+    for conf, n in ((None, 4), ('device_tag: "cpu" device_name: "0:0-2"', 3), ('device_name: "0:gpu:0"', 1)):
+        x.grad = None
+        y = flow.nn.AllReduce(conf)(x)
+        assert_same(y, n * A)
+        y.backward(flow.tensor(A))
+        assert_same(x.grad, n * A)
+    with pytest.raises(ArgumentError, match="AllReduce: got parallel_conf_str='all'; expected machines and their"):
+        flow.nn.AllReduce("all")
+    with pytest.raises(ArgumentError, match="expected each once, of 4"):
+        flow.nn.AllReduce('device_name: "0:2-5"')

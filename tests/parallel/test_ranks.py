@@ -532,6 +532,61 @@ def test_batch_norm_of_all_ranks(ranks, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+LARGE = """
+import numpy as np
+import pytest
+import miniflow as flow
+from miniflow.errors import ArgumentError
+from miniflow.parallel.comm import mpi
+mpi.MOST = 160  # stands in for a gigabyte
+rank, n = flow.env.get_rank(), flow.env.get_world_size()
+everyone = flow.placement.all("cpu")
+values = np.arange(35 * n, dtype=np.float32).reshape(5 * n, 7)
+x = flow.tensor(values, placement=everyone, sbp=flow.sbp.split(0))
+for sbp in (flow.sbp.broadcast, flow.sbp.split(1), flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.broadcast):
+    x = x.to_global(sbp=sbp)
+    np.testing.assert_array_equal(x.numpy(), values)
+total = flow.tensor(values) * rank
+flow.comm.all_reduce(total)
+np.testing.assert_array_equal(total.numpy(), values * sum(range(n)))
+flow.comm.broadcast(total, 1)
+parts = [flow.zeros(5 * n, 7) for _ in range(n)]
+flow.comm.all_gather(parts, flow.tensor(values) + rank)
+assert all((p.numpy() == values + i).all() for i, p in enumerate(parts))
+if rank == 0:
+    flow.comm.send(flow.ones(40), 1)
+    with pytest.raises(ArgumentError, match="got a tensor of 164 bytes; expected at most 160 in a message"):
+        flow.comm.send(flow.ones(41), 1)
+    flow.comm.send(flow.ones(2), 1)
+elif rank == 1:
+    assert [flow.comm.recv(0).sum().item() for _ in range(2)] == [40, 2]
+print("right")
+"""
+
+
+def test_arrays_larger_than_a_message(tmp_path):
+    """MPI counts in ints of 32 bits: what is larger goes in several messages, or is refused."""
+    (tmp_path / "large.py").write_text(LARGE)
+    done = launch(3, tmp_path / "large.py")
+    assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr
+
+
+NODES = """
+import os
+import miniflow as flow
+os.environ["MPI_LOCALRANKID"] = str(flow.env.get_rank() % 2)  # as on machines of two ranks each
+from miniflow.parallel import world
+assert world.device("cuda", flow.env.get_rank()).index == flow.cuda.current_device() == flow.env.get_local_rank()
+print("right")
+"""
+
+
+def test_the_device_of_a_rank_is_by_its_number_on_its_machine(tmp_path):
+    (tmp_path / "nodes.py").write_text(NODES)
+    done = launch(3, tmp_path / "nodes.py", MINIFLOW_DEVICES="3")
+    assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr
+
+
 def test_gathering_numbers(tmp_path):
     (tmp_path / "gather.py").write_text(
         "import miniflow as flow\n"

@@ -23,13 +23,23 @@ FACTORIES = {
     "randn": lambda **o: flow.randn(4, 3, **o),
     "randint": lambda **o: flow.randint(0, 9, (4, 3), **o),
     "randperm": lambda **o: flow.randperm(12, **o),
+    "normal": lambda **o: flow.normal(1.0, 2.0, (4, 3), **o),
+    "normal of tensors": lambda **o: flow.normal(flow.tensor(X), flow.tensor([1.0, 2.0, 3.0]), **o),
+    "bernoulli": lambda **o: flow.bernoulli(flow.tensor(X) / 12, **o),
+    "empty_like": lambda **o: flow.empty_like(flow.tensor(X), **o).fill_(2.5),
+    "zeros_like": lambda **o: flow.zeros_like(flow.tensor(X), **o),
+    "ones_like": lambda **o: flow.ones_like(flow.tensor(X), **o),
+    "full_like": lambda **o: flow.full_like(flow.tensor(X), 2.5, **o),
+    "rand_like": lambda **o: flow.rand_like(flow.tensor(X), **o),
+    "randn_like": lambda **o: flow.randn_like(flow.tensor(X), **o),
+    "randint_like": lambda **o: flow.randint_like(flow.tensor(X), 9, **o),
 }
 
 
 @pytest.mark.parametrize("sbp", [B, S(0), P], ids=str)
 @pytest.mark.parametrize("name", FACTORIES)
 def test_factories_make_what_one_device_makes(name, sbp, four_ranks):
-    if sbp is P and name.startswith("rand"):
+    if sbp is P and name.startswith(("rand", "normal", "bernoulli")):
         with pytest.raises(ArgumentError, match="random source op only support"):
             FACTORIES[name](placement=four_ranks, sbp=sbp)
         return
@@ -59,6 +69,54 @@ def test_local_to_global_and_back(four_ranks):
         assert nn.Linear(2, 2).to_consistent(four_ranks, B).weight.sbp == (B,)
     with pytest.warns(DeprecationWarning, match="use is_global"):
         assert y.is_consistent
+
+
+def test_like_a_global_tensor(four_ranks):
+    """In its layout, or in another one that is asked for; a global mode is for what is made of nothing."""
+    x, pair = flow.tensor(X, placement=four_ranks, sbp=S(0)), flow.placement("cpu", [2, 1])
+    for like in (flow.zeros_like, flow.rand_like, flow.bernoulli):
+        p = (0.5,) if like is flow.bernoulli else ()
+        assert like(x, *p).placement == four_ranks and like(x, *p).sbp == (S(0),)
+        y = like(x, *p, placement=pair, sbp=S(1))
+        assert (y.placement, y.sbp, y.shape) == (pair, (S(1),), x.shape)
+        with pytest.raises(ArgumentError, match="expected placement and sbp together"):
+            like(x, *p, placement=pair)
+        with flow.utils.global_view.global_mode(True, placement=pair, sbp=B):
+            assert like(flow.tensor(X).to_local(), *p).is_local and like(x, *p).sbp == (S(0),)
+
+
+def test_the_current_global_mode(four_ranks):
+    view = flow.utils.global_view
+    mode = view.current_global_mode()
+    assert (mode.is_enabled, mode.placement, mode.sbp) == (False, None, None)
+    with view.global_mode(True, placement=four_ranks, sbp=B):
+        mode = view.current_global_mode()
+        assert (mode.is_enabled, mode.placement, mode.sbp) == (True, four_ranks, (B,))
+        with view.global_mode(False):
+            assert not view.current_global_mode().is_enabled
+
+
+@pytest.mark.parametrize("sbp", [B, S(0), S(1), P], ids=str)
+def test_where_a_global_tensor_is_not_zero(sbp, four_ranks):
+    values = np.where(X % 3 == 1, X, 0)
+    x = flow.tensor(values, placement=four_ranks, sbp=sbp)
+    coordinates = x.nonzero()
+    assert coordinates.sbp == (B,) and coordinates.placement == four_ranks
+    assert_same(coordinates.numpy(), np.argwhere(values))
+    assert_same(x.argwhere().numpy(), np.argwhere(values))
+    assert_same(x[x.nonzero(as_tuple=True)].numpy(), values[values.nonzero()])
+    assert_same((x > 0).nonzero().numpy(), np.argwhere(values > 0))
+    assert_same(flow.where(x)[1].numpy(), values.nonzero()[1])
+
+
+def test_a_world_is_as_large_as_an_integer_says():
+    for size in (np.int64(3), np.uint8(2), flow.tensor(2).item()):
+        flow.parallel.simulate(size)
+        assert type(flow.env.get_world_size()) is int and flow.env.get_world_size() == size
+    for wrong in (0, -1, 2.0, "2", None):
+        with pytest.raises(ArgumentError, match="expected a positive int"):
+            flow.parallel.simulate(wrong)
+    flow.parallel.simulate(1)
 
 
 def test_printing(four_ranks):

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from miniflow.autograd.function import Function
 from miniflow.dispatch.tape import no_grad
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.norm import BatchNorm, InstanceNorm
+from miniflow.nn.parallel.all_reduce import AllReduceSum
 from miniflow.ops.creation import tensor
 from miniflow.parallel import world
 from miniflow.parallel.collectives import all_reduce
 from miniflow.tensor import Tensor
-
-
-class AllReduceSum(Function):
-    """The sum of the tensors of all ranks; each rank's loss depends on it, so backward sums the gradients too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.clone()
-        all_reduce(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return AllReduceSum.apply(dy)
 
 
 class SyncBatchNorm(BatchNorm):
@@ -47,9 +33,9 @@ class SyncBatchNorm(BatchNorm):
         dims, shape = [0, *range(2, input.ndim)], (1, -1, *[1] * (input.ndim - 2))
         count = tensor(float(input.numel() // self.num_features), dtype=input.dtype, device=input._device)
         all_reduce(count)
-        average = AllReduceSum.apply(input.sum(dims)) / count
+        average = AllReduceSum.apply(input.sum(dims), None) / count
         deviation = input - average.reshape(shape)
-        variance = AllReduceSum.apply((deviation * deviation).sum(dims)) / count
+        variance = AllReduceSum.apply((deviation * deviation).sum(dims), None) / count
         if mean is not None:
             with no_grad():
                 mean.copy_(mean * (1 - momentum) + average * momentum)

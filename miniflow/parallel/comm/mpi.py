@@ -157,13 +157,9 @@ class MpiCommunicator:
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""
         counts = parts_of(x.size, len(group))
-        count = self._own_count(counts, group)
+        count = counts[list(group).index(self.rank)]
         self.counted.add("all_reduce", (x.size - count + count * (len(group) - 1)) * x.itemsize)
         return counts
-
-    def _own_count(self, counts: Sequence[int], group: Group) -> int:
-        """The entry of `counts` for this rank."""
-        return counts[list(group).index(self.rank)]
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
         """As `SimulatedCommunicator.start_all_reduce`; MPI chooses the order of the sum."""
@@ -181,7 +177,7 @@ class MpiCommunicator:
 
     def _reduce_scatter(self, x: Any, group: Group, counts: Sequence[int], by: str) -> Any:
         """Block after block, so that what comes from the others is added while it is in the cache."""
-        count, pieces = self._own_count(counts, group), dict(zip(group, cut(x, counts), strict=True))
+        count, pieces = counts[list(group).index(self.rank)], dict(zip(group, cut(x, counts), strict=True))
         result, block = memory.empty_like(x, (count,)), max(1, BLOCK // len(group) // x.itemsize)
         arrived = memory.empty_like(x, (len(group), min(block, count)))
         other_ranks = [rank for rank in group if rank != self.rank]
