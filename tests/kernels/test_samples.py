@@ -58,8 +58,7 @@ def check_values_and_gradients(row):
 def test_rows_of_several_warps(checked_executor):
     """The samples are small: here the warps of a block have to wait for each other."""
     x = np.random.default_rng(0).normal(size=(2, 3000))
-    functions = {"sum": lambda x: x.sum(1), "argmax": lambda x: x.argmax(1), "softmax": lambda x: x.softmax(1)}
-    for name, function in functions.items():
+    for name, function in {"sum": lambda x: x.sum(1), "argmax": lambda x: x.argmax(1)}.items():
         flow.set_default_device("cpu")
         want = as_array(function(flow.tensor(x, dtype=flow.float32)))
         flow.set_default_device("cuda")
