@@ -200,26 +200,31 @@ def all_reduce(x: GlobalArray, step: Step) -> dict[int, Any]:
 
 def send_and_receive(x: GlobalArray, step: Step) -> dict[int, Any]:
     """The other steps: ranks get what they need, and add the terms of sums in the order of the ranks."""
-    shards, plan, (number, terms) = x.shards, messages(x.shape, step), terms_of(step)
-    bounds = {r: region(x.shape, step.where, step.after, r) for r in step.where.owned}
-    arrived = {}
-    for r, own in bounds.items():
-        arrived[r] = memory.empty((terms, *shape_of(own)), x.dtype, world.device(step.where.type, r))
+    shards, plan, (_, terms), arrived = x.shards, indices(x.shape, step), terms_of(step), {}
+    for r in step.where.owned:
+        own = shape_of(region(x.shape, step.where, step.after, r))
+        arrived[r] = memory.empty((terms, *own), x.dtype, world.device(step.where.type, r))
         if P in step.after:
             memory.fill(arrived[r], 0)
-    sent, received = {}, {}
-    for (s, r), common in plan.items():
-        if s in shards:
-            sent[s, r] = shards[s][within(common, region(x.shape, x.placement, x.sbp, s))]
-        if r in arrived:
-            received[s, r] = arrived[r][(number[s], *within(common, bounds[r]))]
+    sent = {(s, r): shards[s][old] for (s, r), (old, _) in plan.items() if s in shards}
+    received = {(s, r): arrived[r][new] for (s, r), (_, new) in plan.items() if r in arrived}
     world.communicator().exchange(sent, received, name=step.name.removesuffix(" and receive").replace("-", "_"))
-    return {
-        r: array[0, ...] if terms == 1 else reduced([array[i, ...] for i in range(terms)])
-        for r, array in arrived.items()
-    }
+    if terms == 1:
+        return {r: array[0, ...] for r, array in arrived.items()}
+    return {r: reduced([array[i, ...] for i in range(terms)]) for r, array in arrived.items()}
 
 
+@functools.lru_cache(10_000)
+def indices(shape: tuple[int, ...], step: Step) -> dict[tuple[int, int], tuple[tuple, tuple]]:
+    """For each message of a step: what is sent of the sender's shard, and its place among the terms of the receiver."""
+    (number, _), found = terms_of(step), {}
+    for (s, r), common in messages(shape, step).items():
+        own = within(common, region(shape, step.source, step.before, s))
+        found[s, r] = own, (number[s], *within(common, region(shape, step.where, step.after, r)))
+    return found
+
+
+@functools.lru_cache(10_000)
 def terms_of(step: Step) -> tuple[dict[int, int], int]:
     """For each rank the number of its term of the sums that a step adds up, and how many terms there are."""
     added = [k for k, entry in enumerate(step.before) if entry is P and step.after[k] is not P]
@@ -234,15 +239,11 @@ def messages(shape: tuple[int, ...], step: Step) -> dict[tuple[int, int], Region
     Of ranks that hold the same, the receiver itself sends, or else the one that differs along the fewest dimensions of
     the placement; to other ranks, they take turns.
     """
-    source, where, (number, _) = step.source, step.where, terms_of(step)
-    partial = [k for k, entry in enumerate(step.after) if entry is P]
+    source, where, after, (number, _) = step.source, step.where, step.after, terms_of(step)
+    partial = [k for k, entry in enumerate(after) if entry is P]
     first = [k for k in partial if not step.stays or step.before[k] is B]  # of a new sum only one rank has values
-    needed = {
-        r: region(shape, where, step.after, r)
-        for r, position in where.coordinates.items()
-        if not any(position[k] for k in first)
-    }
-    together = [k for k in range(len(step.after)) if k not in partial or k in first]  # else ranks hold terms of a sum
+    together = [k for k in range(len(after)) if k not in partial or k in first]  # else ranks hold terms of a sum
+    needed = {r: region(shape, where, after, r) for r, i in where.coordinates.items() if not any(i[k] for k in first)}
     groups = where.groups(*together) if step.stays else [tuple(dict.fromkeys(source.flat + where.flat))]
     plan = {}
     for group in groups:
@@ -260,10 +261,8 @@ def messages(shape: tuple[int, ...], step: Step) -> dict[tuple[int, int], Region
 
 def nearest(receiver: int, ranks: list[int], step: Step) -> int:
     """The first of the ranks that differ from the receiver along the fewest dimensions; itself if it is among them."""
-    at = step.source.coordinates
-    if receiver in ranks or not step.stays:
-        return receiver if receiver in ranks else ranks[0]
-    return min(ranks, key=lambda r: sum([i != j for i, j in zip(at[r], at[receiver], strict=True)]))
+    at, dims = step.source.coordinates, range(len(step.before) if step.stays else 0)
+    return min(ranks, key=lambda r: (r != receiver, sum([at[r][k] != at[receiver][k] for k in dims])))
 
 
 def without_partial(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> NdSbp:
