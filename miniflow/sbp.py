@@ -113,7 +113,9 @@ def show(sbp: NdSbp) -> str:
 
 # signatures: what an operator can compute on each rank by itself
 
-Signature = tuple[tuple[Sbp, ...], tuple[Sbp, ...]]  # of its operands, of its results
+# Of its operands, and of its results. A result may be a word, as "maximum": each rank has that of its own part, and an
+# all-reduce by that operation, which follows at once, makes it broadcast.
+Signature = tuple[tuple[Sbp, ...], tuple[Sbp | str, ...]]
 
 
 def signatures(
@@ -123,17 +125,19 @@ def signatures(
     fixed: str = "",
     linear: Sequence[Sequence[int]] = (),
     added: Sequence[int] = (),
+    reduced_by: str | None = None,
 ) -> list[Signature]:
     """The signatures of an operation whose dims have letters, as in `einsum`.
 
     Each letter makes one signature: the dims with that letter are split, operands without it are broadcast, and results
-    without it are partial sums.
+    without it are partial sums. A letter of results alone says that a rank can compute its part of them.
 
     Args:
         operands, results: a letter for each dim; None for an operand that is absent, "." for a dim that is never split.
         fixed: letters that are never split, since the operation looks at all of their elements.
         linear: sets of positions of operands that it is linear in: if these are partial sums, so is the result.
         added: positions of operands that are added to the result: where it is a partial sum, they have to be one.
+        reduced_by: what makes the result of those of the parts, if that is not their sum; see `Signature`.
 
     >>> for operands, result in signatures(["mk", "kn"], ["mn"], linear=[[0], [1]]):
     ...     print(show(operands), "->", show(result))
@@ -144,11 +148,11 @@ def signatures(
     (B, P) -> P
     """
     combinations = []
-    letters = dict.fromkeys("".join([x for x in operands if x is not None]))
+    letters = dict.fromkeys("".join([x for x in [*operands, *results] if x is not None]))
     for letter in letters:
         if letter in fixed or letter == ".":
             continue
-        outs = tuple([S(y.index(letter)) if letter in y else P for y in results])
+        outs = tuple([S(y.index(letter)) if letter in y else reduced_by or P for y in results])
         added_sbp = P if P in outs else B
         ins = [B if x is None else S(x.index(letter)) if letter in x else added_sbp if i in added else B
                for i, x in enumerate(operands)]  # fmt: skip

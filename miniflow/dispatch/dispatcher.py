@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy import ndarray, ufunc
@@ -34,6 +34,25 @@ NUMBERS = (bool, int, float, np.generic)
 INFER_CHECKS = ("infer", "integers")  # values of `checks_values` for which `infer` looks at elements
 MOST_KNOWN = 1024  # for how many geometries of operands an op remembers the outputs
 wrap = Tensor._wrap
+
+
+Bounds = tuple[tuple[int, int], ...]  # start and stop for each dim
+
+
+class Shard(NamedTuple):
+    """Which parts of global tensors a rank computes with: see `Op.on_shard`.
+
+    Attributes:
+        result: the part of the first result.
+        shape: the whole shape of that.
+        operands: the parts of the operands; None for what is no array.
+        wholes: the operands themselves, of which the shapes are known, but not the values.
+    """
+
+    result: Bounds
+    shape: tuple[int, ...]
+    operands: tuple[Bounds | None, ...]
+    wholes: Sequence[Any]
 
 
 class Op:
@@ -109,14 +128,13 @@ class Op:
         return x.shape, x.dtype
 
     @staticmethod
-    def on_shard(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+    def on_shard(op: type[Op], arrays: list, attrs: dict[str, Any], shard: Shard) -> Any:
         """What a rank computes of a global tensor: by default what the kernel makes of its shards.
 
         Args:
             arrays: the shards of the operands.
             attrs: the attributes; `shape` is that of its shard.
-            bounds: the start and stop of its shard of the first result, for each dim.
-            operands: the global arrays.
+            shard: which parts these are.
         """
         return run_kernel(op, arrays, attrs)
 

@@ -140,7 +140,7 @@ class Version:
 class Leaf:
     """The node of a leaf that requires grad; gradients arriving here are added to `tensor.grad`."""
 
-    __slots__ = ("tensor", "sequence", "shapes", "dtypes", "hooks", "after")
+    __slots__ = ("tensor", "sequence", "shapes", "dtypes", "sbps", "hooks", "after")
     edges = ()
 
     def __init__(self, tensor: Tensor):
@@ -148,6 +148,7 @@ class Leaf:
         self.sequence = sequence()
         self.shapes = (tensor._array.shape,)
         self.dtypes = (tensor._array.dtype,)
+        self.sbps = (getattr(tensor._array, "sbp", ()),)
         self.hooks: list[tuple[int, Callable]] | None = None
         self.after: list[tuple[int, Callable]] | None = None  # hooks that run when `tensor.grad` is complete
 
@@ -165,10 +166,13 @@ class Node:
         attrs: the attributes that the op was called with.
         needs: for each input something true if `backward` has to compute its gradient; set before each backward.
         shapes, dtypes: of the outputs, so that cotangents can be checked.
+        sbps: how those are divided that are global; () for others.
         sequence: the position in the order of recording.
     """
 
-    __slots__ = ("op", "edges", "attrs", "needs", "shapes", "dtypes", "sequence", "hooks", "_saved", "__weakref__")
+    __slots__ = (
+        "op", "edges", "attrs", "needs", "shapes", "dtypes", "sbps", "sequence", "hooks", "_saved", "__weakref__"
+    )  # fmt: skip
 
     def __init__(self, op: Any, edges: list, attrs: dict, outputs: tuple):
         self.op = op
@@ -176,10 +180,11 @@ class Node:
         self.attrs = attrs
         if len(outputs) == 1:
             array = outputs[0]._array
-            self.shapes, self.dtypes = (array.shape,), (array.dtype,)
+            self.shapes, self.dtypes, self.sbps = (array.shape,), (array.dtype,), (getattr(array, "sbp", ()),)
         else:
             self.shapes = tuple([y._array.shape for y in outputs])
             self.dtypes = tuple([y._array.dtype for y in outputs])
+            self.sbps = tuple([getattr(y._array, "sbp", ()) for y in outputs])
         self.sequence = sequence()
         self.hooks = None
         # [(value, version when saved, output index or None)], see dispatcher.record; or a function that puts it here

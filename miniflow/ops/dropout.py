@@ -35,9 +35,9 @@ class Dropout(Op):
     def sbp(x, *, ranks, p, seed, offset):
         return signatures([letters(x.ndim)], [letters(x.ndim)] * 2)
 
-    def on_shard(op, arrays, attrs, bounds, operands):
-        ones = memory.full(operands[0].shape, 1, operands[0].dtype, of_array(arrays[0]))
-        factors, keep = [contiguous_slice(array, bounds) for array in run_kernel(Dropout, [ones], attrs)]
+    def on_shard(op, arrays, attrs, shard):
+        ones = memory.full(shard.wholes[0].shape, 1, arrays[0].dtype, of_array(arrays[0]))
+        factors, keep = [contiguous_slice(array, shard.result) for array in run_kernel(Dropout, [ones], attrs)]
         return run_kernel(Op.by_name["Mul"], [arrays[0], factors], {}), keep
 
     def backward(ctx, dy):

@@ -8,17 +8,18 @@ import numpy as np
 
 from miniflow.backends.memory import peek
 from miniflow.dispatch.call_errors import takes_tensors
-from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
 from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import float32
 from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError, refusal
+from miniflow.ops import split_dims
 from miniflow.ops.creation import arange, full
 from miniflow.ops.gather import gather, index_select
 from miniflow.ops.indexing import where
 from miniflow.ops.promotion import cast
 from miniflow.ops.scatter import scatter_reduce
 from miniflow.ops.sorting import searchsorted
-from miniflow.ops.views import check_in_range, input_shape
+from miniflow.ops.views import check_in_range, input_shape, split_as_input, without_split
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -43,12 +44,21 @@ class Embedding(Op):
         return (*indices.shape, weight.shape[1]), weight.dtype
 
     def sbp(indices, weight, *, ranks, padding_idx):
-        batch_dims = letters(indices.ndim)
-        return signatures([batch_dims, ".Z"], [batch_dims + "Z"], linear=[[1]])
+        rows = letters(indices.ndim)
+        return signatures([rows, "YZ"], [rows + "Z"], linear=[[1]])
+
+    def on_shard(op, arrays, attrs, shard):
+        (indices, weight), table = arrays, shard.wholes[1].shape
+        if split_dims.is_whole(shard.operands[1], table, [0]):
+            return run_kernel(op, arrays, attrs)
+        op.infer(indices, shard.wholes[1], **attrs)  # refuses what is no row of the table
+        positions, rows = split_dims.rows_of_part(indices, (0,), table, shard.operands[1])
+        picked = split_dims.run("Index", weight, rows, dims=(0,))
+        return split_dims.spread(picked, positions, 0, indices.ndim, split_dims.sizes(shard.result))
 
     def backward(ctx, dy):
-        rows = input_shape(ctx, 1)[0]
-        return None, call(EmbeddingGrad, dy, *ctx.saved, rows=rows, padding_idx=ctx.attrs["padding_idx"])
+        attrs = {"rows": input_shape(ctx, 1)[0], "padding_idx": ctx.attrs["padding_idx"]}
+        return None, call(EmbeddingGrad, dy, *ctx.saved, **attrs, **split_as_input(ctx, 1))
 
 
 class EmbeddingGrad(Op):
@@ -57,13 +67,24 @@ class EmbeddingGrad(Op):
     saves = ("indices",)
     checks_values = "infer"
 
-    def infer(dy, indices, *, rows, padding_idx):
+    def infer(dy, indices, *, rows, padding_idx, split=()):
         check_in_range("embedding", indices, 0, (rows, dy.shape[-1]))
         return (rows, dy.shape[-1]), dy.dtype
 
-    def sbp(dy, indices, *, ranks, rows, padding_idx):
-        batch_dims = letters(indices.ndim)
-        return signatures([batch_dims + "Z", batch_dims], [".Z"], linear=[[0]])
+    def sbp(dy, indices, *, ranks, rows, padding_idx, split=()):
+        batch = letters(indices.ndim)  # not linear: a partial sum of the table would be larger than one of dy
+        return signatures([batch + "Z", batch], ["YZ" if 0 in split else ".Z"])
+
+    def on_shard(op, arrays, attrs, shard):
+        (dy, indices), (start, stop), attrs = arrays, shard.result[0], without_split(attrs)
+        if (start, stop) == (0, attrs["rows"]):
+            return run_kernel(op, arrays, attrs)
+        check_in_range("embedding", indices, 0, shard.shape)
+        positions, rows = split_dims.rows_of_part(indices, (0,), shard.shape, shard.result)
+        dy = split_dims.run("Index", split_dims.with_flat_batch(dy, 0, indices.ndim), positions, dims=(0,))
+        padding = attrs["padding_idx"]
+        own_padding = padding - start if start <= padding < stop else NO_PADDING
+        return run_kernel(op, [dy, rows.reshape(rows.shape[1:])], {"rows": stop - start, "padding_idx": own_padding})
 
     def backward(ctx, g):
         (indices,) = ctx.saved

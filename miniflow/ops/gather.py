@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.memory import peek
-from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
 from miniflow.dtype import int64
 from miniflow.errors import DTypeError, ShapeError
+from miniflow.ops import split_dims
 from miniflow.ops.creation import zeros
 from miniflow.ops.indexing import Index, where
 from miniflow.ops.method import method
 from miniflow.ops.promotion import broadcast_shape, cast
 from miniflow.ops.shape import View
-from miniflow.ops.views import check_in_range, input_shape, wrap_dim
+from miniflow.ops.views import check_in_range, input_shape, split_as_input, without_split, wrap_dim
 from miniflow.sbp import common_letters, signatures
 from miniflow.tensor import Tensor, constant_like
 
@@ -58,12 +59,21 @@ class Gather(Op):
         return index.shape, x.dtype
 
     def sbp(x, index, *, ranks, dim):
-        x_dims = common_letters(dim, x.shape, index.shape)
-        index_dims = x_dims[:dim] + "Z"[: len(x_dims)] + x_dims[dim + 1 :]
-        return signatures([x_dims, index_dims], [index_dims], linear=[[0]])
+        kept = common_letters(dim, x.shape, index.shape)
+        own, along = [kept[:dim] + letter[: len(kept)] + kept[dim + 1 :] for letter in "YZ"]
+        return signatures([own, along], [along], linear=[[0]])
+
+    def on_shard(op, arrays, attrs, shard):
+        (x, index), dim = arrays, attrs["dim"]
+        if not x.ndim or split_dims.is_whole(shard.operands[0], shard.wholes[0].shape, [dim]):
+            return run_kernel(op, arrays, attrs)
+        check_index("gather", index, dim, shard.wholes[0].shape)
+        index, inside = split_dims.along_part(index, shard.operands[0][dim])
+        return split_dims.run("Where", inside, run_kernel(op, [x, index], attrs), split_dims.zeros(x, ()))
 
     def backward(ctx, dy):
-        return call(ScatterAdd, None, *ctx.saved, dy, dim=ctx.attrs["dim"], shape=input_shape(ctx)), None
+        attrs = {"dim": ctx.attrs["dim"], "shape": input_shape(ctx), **split_as_input(ctx)}
+        return call(ScatterAdd, None, *ctx.saved, dy, **attrs), None
 
 
 @method
@@ -157,15 +167,25 @@ class ScatterAdd(Op):
     saves = ("index",)
     checks_values = "infer"
 
-    def infer(x, index, src, *, dim, shape):
+    def infer(x, index, src, *, dim, shape, split=()):
         check_index("scatter_add", index, dim, shape)
         return shape, src.dtype
 
-    def sbp(x, index, src, *, ranks, dim, shape):
-        x_dims = common_letters(dim, shape, index.shape)
-        index_dims = x_dims[:dim] + "Z"[: len(x_dims)] + x_dims[dim + 1 :]
-        operands = [None if x is None else x_dims, index_dims, index_dims]
-        return signatures(operands, [x_dims], linear=[[2] if x is None else [0, 2]], added=[0])
+    def sbp(x, index, src, *, ranks, dim, shape, split=()):
+        kept = common_letters(dim, shape, index.shape)
+        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
+        own = kept[:dim] + ("Y" if x is not None or dim in split else ".")[: len(kept)] + kept[dim + 1 :]
+        given = [None if x is None else own, along, along]
+        return signatures(given, [own], linear=[[2] if x is None else [0, 2]], added=[0])
+
+    def on_shard(op, arrays, attrs, shard):
+        (x, index, src), dim, attrs = arrays, attrs["dim"], without_split(attrs)
+        if not shard.shape or split_dims.is_whole(shard.result, shard.shape, [dim]):
+            return run_kernel(op, arrays, attrs)
+        check_index("scatter_add", index, dim, shard.shape)
+        index, inside = split_dims.along_part(index, shard.result[dim])
+        src = split_dims.run("Where", inside, src, split_dims.zeros(src, ()))
+        return run_kernel(op, [x, index, src], attrs)
 
     def backward(ctx, dy):
         return dy, None, call(Gather, dy, *ctx.saved, dim=ctx.attrs["dim"]) if ctx.needs[2] else None

@@ -15,11 +15,12 @@ import numpy as np
 
 from miniflow.backends.memory import peek, to_host
 from miniflow.dispatch.call_errors import refuse_operand
-from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
 from miniflow.dispatch.tape import modes
 from miniflow.dtype import can_cast, fitting, int64, of_scalar
 from miniflow.errors import DTypeError, IndexRangeError, ShapeError
 from miniflow.formulas import scalar
+from miniflow.ops import split_dims
 from miniflow.ops.creation import zeros
 from miniflow.ops.joining import stack
 from miniflow.ops.method import method
@@ -28,14 +29,17 @@ from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, resul
 from miniflow.ops.shape import View, check_broadcast
 from miniflow.ops.views import (
     Slice,
+    adjoint_signatures,
     check_count,
     check_in_range,
     input_shape,
     out_of_range,
     sliced_shape,
+    split_as_input,
+    without_split,
     wrap_dim,
 )
-from miniflow.sbp import letters, letters_but, signatures
+from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor, constant_like
 
 
@@ -275,8 +279,18 @@ class Index(Op):
         x_dims, index_dims, result_dims = picked_letters(x.ndim, index.ndim - 1, dims)
         return signatures([x_dims, index_dims], [result_dims], linear=[[0]])
 
+    def on_shard(op, arrays, attrs, shard):
+        (x, index), dims, shape = arrays, attrs["dims"], shard.wholes[0].shape
+        if split_dims.is_whole(shard.operands[0], shape, dims):
+            return run_kernel(op, arrays, attrs)
+        check_coordinates("getitem", shape, index, dims)
+        positions, rows = split_dims.rows_of_part(index, dims, shape, shard.operands[0])
+        picked = run_kernel(op, [x, rows], attrs)
+        return split_dims.spread(picked, positions, batch_dim(dims), index.ndim - 1, split_dims.sizes(shard.result))
+
     def backward(ctx, dy):
-        return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=input_shape(ctx)), None
+        shape = input_shape(ctx)
+        return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=shape, **split_as_input(ctx)), None
 
 
 class IndexIntoZeros(Op):
@@ -285,13 +299,23 @@ class IndexIntoZeros(Op):
     saves = ("index",)
     checks_values = "infer"
 
-    def infer(x, index, *, dims, shape):
+    def infer(x, index, *, dims, shape, split=()):
         check_coordinates("getitem", shape, index, dims)
         return shape, x.dtype
 
-    def sbp(x, index, *, ranks, dims, shape):
-        x_dims, index_dims, result_dims = picked_letters(len(shape), index.ndim - 1, dims)
-        return signatures([result_dims, index_dims], [x_dims], linear=[[0]])
+    def sbp(x, index, *, ranks, dims, shape, split=()):
+        whole, batch, picked = picked_letters(len(shape), index.ndim - 1, dims)
+        return adjoint_signatures([picked, batch], whole, split)
+
+    def on_shard(op, arrays, attrs, shard):
+        (x, index), dims, attrs = arrays, attrs["dims"], without_split(attrs)
+        if split_dims.is_whole(shard.result, shard.shape, dims):
+            return run_kernel(op, arrays, attrs)
+        check_coordinates("getitem", shard.shape, index, dims)
+        positions, rows = split_dims.rows_of_part(index, dims, shard.shape, shard.result)
+        at = batch_dim(dims)
+        picked = split_dims.run("Index", split_dims.with_flat_batch(x, at, index.ndim - 1), positions, dims=(at,))
+        return run_kernel(op, [picked, rows], attrs)
 
     def backward(ctx, dy):
         return call(Index, dy, *ctx.saved, dims=ctx.attrs["dims"]), None
@@ -311,15 +335,19 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
 
 def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
     """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
-    if dims[-1] - dims[0] == len(dims) - 1:
-        return (*shape[: dims[0]], *batch, *shape[dims[-1] + 1 :])
-    return (*batch, *[n for d, n in enumerate(shape) if d not in dims])
+    rest, at = [n for d, n in enumerate(shape) if d not in dims], batch_dim(dims)
+    return (*rest[:at], *batch, *rest[at:])
+
+
+def batch_dim(dims: tuple[int, ...]) -> int:
+    """Where the dims of B begin in the result of `Index`."""
+    return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
     """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
-    x_dims, batch_dims = letters_but(ndim, *dims), letters(batch, ndim)
-    return x_dims, "." + batch_dims, "".join(picked_shape(tuple(x_dims), tuple(batch_dims), dims))
+    whole, of_batch = letters(ndim), letters(batch, ndim)
+    return whole, "." + of_batch, "".join(picked_shape(tuple(whole), tuple(of_batch), dims))
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -377,16 +405,38 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        (x_dims,), (view_dims,) = Slice.common_dims(x.shape, {"index": basic})
-        for dim in dims:
-            x_dims = x_dims.replace(view_dims[dim], ".")
-        picked_dims = "".join([c for d, c in enumerate(view_dims) if d not in dims])
+        common_dims = Slice.common_dims if index is None else super(Slice, Slice).common_dims
+        (whole,), (part,) = common_dims(x.shape, {"index": basic})
+        left = "".join([c for d, c in enumerate(part) if d not in dims])
         if index is not None:
-            start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
-            picked_dims = picked_dims[:start] + "." * (index.ndim - 1) + picked_dims[start:]
-        value_dims = picked_dims[len(picked_dims) - value.ndim :]
-        value_dims = "".join([c if n != 1 else "." for c, n in zip(value_dims, value.shape, strict=True)])
-        return signatures([x_dims, value_dims, None if index is None else "." * index.ndim], [x_dims], linear=[[0, 1]])
+            start = batch_dim(dims)
+            left = left[:start] + "." * (index.ndim - 1) + left[start:]
+        given = left[len(left) - value.ndim :]
+        given = "".join([c if n != 1 else "." for c, n in zip(given, value.shape, strict=True)])
+        return signatures([whole, given, None if index is None else "." * index.ndim], [whole], linear=[[0, 1]])
+
+    def on_shard(op, arrays, attrs, shard):
+        (x, value, index), basic, dims = arrays, attrs["basic"], attrs["dims"]
+        shape, part = shard.wholes[0].shape, shard.operands[0]
+        if index is None:
+            parts = split_dims.parts_of_slice(basic, shape, part)
+            if parts is None:
+                return split_dims.run("Clone", x)
+            source, (*target, _) = parts
+            target = target[len(target) - value.ndim :]  # of the dims that the value has
+            target = [slice(None) if n == 1 else part for part, n in zip(target, value.shape, strict=True)]
+            value = split_dims.run("Slice", value, index=(..., *target))
+            return run_kernel(op, [x, value, None], attrs | {"basic": source})
+        (whole,), (view,) = super(Slice, Slice).common_dims(shape, {"index": basic})
+        indexed = tuple([whole.index(view[d]) if view[d] != "." else None for d in dims])
+        if None in indexed or split_dims.is_whole(part, shape, indexed):
+            return run_kernel(op, arrays, attrs)
+        check_coordinates("setitem", shape, index, indexed)
+        positions, rows = split_dims.rows_of_part(index, indexed, shape, part)
+        at, batch = batch_dim(dims), index.shape[1:]
+        picked = picked_shape(sliced_shape("setitem", x.shape, basic), batch, dims)
+        values = split_dims.with_flat_batch(split_dims.run("Expand", value, shape=picked), at, len(batch))
+        return run_kernel(op, [x, split_dims.run("Index", values, positions, dims=(at,)), rows], attrs)
 
     def backward(ctx, dy):
         (index,) = ctx.saved

@@ -7,7 +7,6 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from miniflow.ops.loss_scale import in_float32
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import check_broadcast
-from miniflow.sbp import signatures
+from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -67,18 +66,21 @@ def loss(function: Callable) -> Callable:
 
 
 def check_rows(op: str, x: Any, target: Any, weight: Any) -> None:
-    """Check the operands of losses over classes: (N, C) floating scores, (N,) integer targets, (C,) weights."""
+    """Check the operands of losses over classes: (..., C) floating scores, (...) integer targets, (C,) weights."""
     require_floating(op, x)
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{op}: got class indices of {target.dtype}; expected an integer dtype: use target.long()")
-    if x.ndim != 2 or target.shape != x.shape[:1]:
+    if x.ndim < 2 or target.shape != x.shape[:-1]:
         raise ShapeError(f"{op}: got scores {x.shape} and classes {target.shape}; expected (N, C) and (N,)")
-    if weight is not None and weight.shape != (x.shape[1],):
-        raise ShapeError(f"{op}: got a weight of shape {weight.shape}; expected ({x.shape[1]},), one for each class")
+    if weight is not None and weight.shape != x.shape[-1:]:
+        raise ShapeError(f"{op}: got a weight of shape {weight.shape}; expected ({x.shape[-1]},), one for each class")
 
 
 class CrossEntropy(Op):
-    """loss_i = -sum_c q_ic log softmax(x_i)_c, q_ic = w_c ((1 - s) [c = t_i] + s / C), reduced over the rows i."""
+    """loss_i = -sum_c q_ic log softmax(x_i)_c, q_ic = w_c ((1 - s) [c = t_i] + s / C), reduced over the rows i.
+
+    x is (..., C), so that the rows may have any dims.
+    """
 
     amp = "black"
     outputs = ("loss", "lse", "total")
@@ -88,21 +90,22 @@ class CrossEntropy(Op):
 
     def infer(x, target, weight, *, ignore_index, reduction, label_smoothing):
         check_rows("cross_entropy", x, target, weight)
-        shape = x.shape[:1] if reduction == "none" else ()
-        return [(shape, x.dtype), (x.shape[:1], np.dtype(np.float64)), ((), np.dtype(np.float64))]
+        shape = x.shape[:-1] if reduction == "none" else ()
+        return [(shape, x.dtype), (x.shape[:-1], np.dtype(np.float64)), ((), np.dtype(np.float64))]
 
     def sbp(x, target, weight, *, ranks, reduction, **attrs):
         if reduction == "mean":  # `cross_entropy` divides the sum of global tensors itself
             return []
-        operands = ["r.", "r", None if weight is None else "."]
-        return signatures(operands, ["r" if reduction == "none" else "", "r", ""])
+        rows = letters(x.ndim - 1)
+        operands = [rows + ".", rows, None if weight is None else "."]
+        return signatures(operands, [rows if reduction == "none" else "", rows, ""])
 
     def backward(ctx, dy):
         x, target, weight, lse, total = ctx.saved
         if not is_grad_enabled():
             return call(CrossEntropyGrad, dy, x, target, weight, lse, total, **ctx.attrs), None, None
         q = target_weights(x, target, weight, ctx.attrs["ignore_index"], ctx.attrs["label_smoothing"])
-        dx = x.softmax(1) * q.sum(1, True) - q
+        dx = x.softmax(-1) * q.sum(-1, True) - q
         return dx * row_cotangent(dy, total, ctx.attrs["reduction"]), None, None
 
 
@@ -115,8 +118,10 @@ class CrossEntropyGrad(Op):
         return x.shape, x.dtype
 
     def sbp(dy, x, target, weight, lse, total, *, ranks, reduction, **attrs):
-        operands = ["r" if reduction == "none" else "", "r.", "r", None if weight is None else ".", "r", ""]
-        return signatures(operands, ["r."], linear=[[0]])
+        rows = letters(x.ndim - 1)
+        cotangent = rows if reduction == "none" else ""
+        operands = [cotangent, rows + ".", rows, None if weight is None else ".", rows, ""]
+        return signatures(operands, [rows + "."], linear=[[0]])
 
 
 def target_weights(
@@ -124,9 +129,9 @@ def target_weights(
 ) -> Tensor:
     """q_ic = w_c ((1 - s) [c = t_i] + s / C); 0 in the rows to be ignored."""
     is_counted, classes = mask_ignored(target, ignore_index)
-    num_classes = x.shape[1]
+    num_classes = x.shape[-1]
     q = cast(one_hot(classes, num_classes), x.dtype) * (1.0 - label_smoothing) + label_smoothing / num_classes
-    return where(is_counted.unsqueeze(1), q if weight is None else q * weight, 0.0)
+    return where(is_counted.unsqueeze(-1), q if weight is None else q * weight, 0.0)
 
 
 def mask_ignored(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -139,14 +144,15 @@ def mask_ignored(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
 def row_cotangent(dy: Tensor, total: Tensor, reduction: str) -> Tensor:
     """The cotangent of each row's loss, ready to be broadcast over the classes."""
     if reduction == "none":
-        return dy.unsqueeze(1)
+        return dy.unsqueeze(-1)
     if reduction == "sum":
         return dy
     return dy / where(total == 0, math.inf, total)  # 0 if every row was to be ignored
 
 
-def flatten_scores(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Reshape (C,) or (N, C, d1, d2, ...) scores and their class indices to (M, C) and (M,).
+def class_last(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring (C,) or (N, C, d1, d2, ...) scores and their class indices to (1, C) and (1,), (N, d1, d2, ..., C) and
+    (N, d1, d2, ...).
 
     Indices (N, 1) are accepted too, as in OneFlow.
 
@@ -162,7 +168,7 @@ def flatten_scores(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tens
         raise refusal(ShapeError, op, expected, input=input, target=target)
     if len(shape) == 2:
         return input, target if classes == class_shape else target.reshape(class_shape)
-    return input.movedim(1, -1).reshape((prod(class_shape), shape[1])), target.reshape((prod(class_shape),))
+    return input.movedim(1, -1), target
 
 
 @takes_tensors
@@ -216,7 +222,10 @@ def cross_entropy(
         raise ArgumentError(f"cross_entropy: got label_smoothing={label_smoothing}; expected a number from 0 to 1")
     if target._array.dtype.kind not in "iub":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    logits, classes = flatten_scores("cross_entropy", input, target)
+    logits, classes = class_last("cross_entropy", input, target)
+    if logits.is_global and any([entry.dim == logits.ndim - 1 for entry in logits.sbp]):
+        loss = vocabulary_parallel(logits, classes, weight, ignore_index, reduction, label_smoothing)
+        return loss.reshape(target.shape) if reduction == "none" else loss
     options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": float(label_smoothing)}
     if reduction == "mean" and logits.is_global:  # what divides it is a sum over all ranks as well
         rows = cast(logits, promote_types(logits.dtype, float32))  # the sum might overflow in half precision
@@ -225,7 +234,39 @@ def cross_entropy(
         loss = loss / cast(total, loss.dtype)
         return loss if modes.autocast is not None else cast(loss, logits.dtype)
     loss = call(CrossEntropy, logits, classes, weight, **options)[0]
-    return loss.reshape(target.shape) if reduction == "none" and target.ndim != 1 else loss
+    return loss.reshape(target.shape) if reduction == "none" and loss.shape != target.shape else loss
+
+
+def vocabulary_parallel(
+    logits: Tensor, classes: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
+) -> Tensor:
+    """Cross-entropy of logits whose classes are split among ranks: these send for each row the largest logit, the sum
+    of exponentials and the logit of the target, and keep the rest. Shoeybi et al., "Megatron-LM", 2019."""
+    dtype = logits.dtype
+    logits, weight = in_float32(logits, weight)
+    shifted = logits - logits.detach().amax(-1, keepdim=True)
+    log_probabilities = shifted - shifted.exp().sum(-1, keepdim=True).log()
+    loss = loss_of_rows("cross_entropy", log_probabilities, classes, weight, ignore_index, reduction, label_smoothing)
+    return cast(loss, dtype)
+
+
+def loss_of_rows(
+    op: str, log_probabilities: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+    label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """The negative log-likelihood of the target classes, of (..., C) log-probabilities and (...) targets, reduced."""
+    check_rows(op, log_probabilities._array, target._array, None if weight is None else weight._array)
+    is_counted, classes = mask_ignored(target, ignore_index)
+    weights = cast(is_counted, log_probabilities.dtype) if weight is None else where(is_counted, weight[classes], 0.0)
+    picked = log_probabilities.gather(-1, classes.unsqueeze(-1)).squeeze(-1)
+    loss = where(is_counted, -(picked * weights), 0.0)
+    if label_smoothing:
+        weighted = log_probabilities if weight is None else log_probabilities * weight
+        smooth = where(is_counted, -weighted.mean(-1), 0.0)
+        loss = (1.0 - label_smoothing) * loss + label_smoothing * smooth
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else loss.sum() / weights.sum()
 
 
 def _soft_cross_entropy(
@@ -280,18 +321,9 @@ def nll_loss(
     """
     check_reduction("nll_loss", reduction)
     input, weight = in_float32(input, weight)
-    rows, targets = flatten_scores("nll_loss", input, target)
-    check_rows("nll_loss", rows._array, targets._array, None if weight is None else weight._array)
-    is_counted, classes = mask_ignored(targets, ignore_index)
-    if weight is None:
-        weights = cast(is_counted, rows.dtype)
-    else:
-        weights = where(is_counted, weight.index_select(0, classes), 0.0)
-    picked = rows.gather(1, classes.unsqueeze(1)).reshape(-1)
-    loss = where(is_counted, -(picked * weights), 0.0)
-    if reduction == "none":
-        return loss.reshape(target.shape)
-    return loss.sum() if reduction == "sum" else loss.sum() / weights.sum()
+    rows, classes = class_last("nll_loss", input, target)
+    loss = loss_of_rows("nll_loss", rows, classes, weight, ignore_index, reduction)
+    return loss.reshape(target.shape) if reduction == "none" else loss
 
 
 @loss

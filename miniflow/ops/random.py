@@ -16,7 +16,7 @@ from miniflow.backends import memory
 from miniflow.backends.memory import peek
 from miniflow.device import of_array
 from miniflow.dispatch.call_errors import takes_tensors
-from miniflow.dispatch.dispatcher import Op, call, run_kernel
+from miniflow.dispatch.dispatcher import Op, Shard, call, run_kernel
 from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
@@ -35,10 +35,10 @@ def contiguous_slice(array: Any, bounds: tuple) -> Any:
     return run_kernel(Op.by_name["Clone"], [part], {})
 
 
-def draw_part(op: type[Op], arrays: list, attrs: dict[str, Any], bounds: tuple, operands: Sequence[Any]) -> Any:
+def draw_part(op: type[Op], arrays: list, attrs: dict[str, Any], shard: Shard) -> Any:
     """`Op.on_shard`: element i of the whole tensor has the number that it has on one device."""
-    full_size = memory.empty(operands[0].shape, operands[0].dtype, of_array(arrays[0]))
-    return contiguous_slice(run_kernel(op, [full_size], attrs), bounds)
+    full_size = memory.empty(shard.wholes[0].shape, arrays[0].dtype, of_array(arrays[0]))
+    return contiguous_slice(run_kernel(op, [full_size], attrs), shard.result)
 
 
 class Uniform(Op):

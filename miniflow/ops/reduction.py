@@ -20,7 +20,7 @@ from miniflow.ops.promotion import as_float, cast, require_floating
 from miniflow.ops.shape import Expand, View
 from miniflow.ops.views import input_shape, wrap_dim, wrap_dims
 from miniflow.sbp import Signature, letters, letters_but, signatures
-from miniflow.tensor import Tensor
+from miniflow.tensor import Tensor, constant_like
 
 Dim = int | Sequence[int] | None
 INT64 = np.dtype(np.int64)
@@ -71,14 +71,22 @@ def expand_reduced(dy: Tensor, shape: tuple[int, ...], attrs: dict) -> Tensor:
     return call(Expand, dy, shape=shape)
 
 
-def reduced_signatures(x: Any, dim: Dim, keepdim: bool, linear: bool = False, results: int = 1) -> list[Signature]:
-    """The signatures of a reduction; over dims that are split, the result of a linear one is a partial sum."""
+def reduced_signatures(
+    x: Any, dim: Dim, keepdim: bool, linear: bool = False, results: int = 1, reduced_by: str | None = None
+) -> list[Signature]:
+    """The signatures of a reduction; over dims that are split, the result of a linear one is a partial sum, and
+    `reduced_by` makes that of others from those of the parts."""
     dims = wrap_dims("", dim, x.ndim)
-    x_dims = letters(x.ndim) if linear else letters_but(x.ndim, *dims)
+    x_dims = letters(x.ndim) if linear or reduced_by else letters_but(x.ndim, *dims)
     result_dims = "".join(["." if d in dims else c for d, c in enumerate(x_dims) if keepdim or d not in dims])
     # narrower integers wrap around before they are added
     is_linear = linear and (x.dtype.kind in "fV" or x.dtype == INT64)
-    return signatures([x_dims], [result_dims] * results, linear=[[0]] if is_linear else [])
+    return signatures([x_dims], [result_dims] * results, linear=[[0]] if is_linear else [], reduced_by=reduced_by)
+
+
+def is_split(x: Tensor, dim: Dim) -> bool:
+    """Whether a dim that is to be reduced is split among the ranks of a global tensor."""
+    return x.is_global and not {entry.dim for entry in x.sbp}.isdisjoint(wrap_dims("", dim, x.ndim))
 
 
 class Reduction(Op):
@@ -87,6 +95,7 @@ class Reduction(Op):
     requires = ""  # "floats", or "elements": at least one
     result: np.dtype | None = None  # the dtype of the result; None for that of the input
     widens = False  # integers and bool are reduced in int64
+    reduced_by: str | None = None  # the operator that makes the result of those of parts
 
     @classmethod
     def infer(cls, x, *, dim, keepdim, **attrs):
@@ -97,8 +106,9 @@ class Reduction(Op):
         dtype = INT64 if cls.widens and x.dtype.kind in "biu" else cls.result or x.dtype
         return reduced_shape(cls.function_name, x.shape, dim, keepdim), dtype
 
-    def sbp(x, *, ranks, dim, keepdim, **attrs):
-        return reduced_signatures(x, dim, keepdim)
+    @classmethod
+    def sbp(cls, x, *, ranks, dim, keepdim, **attrs):
+        return reduced_signatures(x, dim, keepdim, reduced_by=cls.reduced_by)
 
 
 class Sum(Reduction):
@@ -146,8 +156,8 @@ class Mean(Reduction):
     def sbp(x, *, ranks, dim, keepdim):
         return reduced_signatures(x, dim, keepdim, linear=True)
 
-    def on_shard(op, arrays, attrs, bounds, operands):
-        shard_count, total_count = (term_count(x.shape, attrs["dim"]) for x in (arrays[0], operands[0]))
+    def on_shard(op, arrays, attrs, shard):
+        shard_count, total_count = (term_count(x.shape, attrs["dim"]) for x in (arrays[0], shard.wholes[0]))
         if shard_count == total_count:
             return run_kernel(Mean, arrays, attrs)
         y = run_kernel(Mean if shard_count else Sum, arrays, attrs)  # a sum of all might overflow in half precision
@@ -193,6 +203,7 @@ class Prod(Reduction):
 
     saves = ("x",)
     widens = True
+    reduced_by = "mul"
 
     def backward(ctx, dy):
         (x,) = ctx.saved
@@ -241,12 +252,14 @@ class Any(Reduction):
     """Whether any element over `dim` is not zero."""
 
     result = np.dtype(np.bool_)
+    reduced_by = "maximum"
 
 
 class All(Reduction):
     """Whether all elements over `dim` are not zero."""
 
     result = np.dtype(np.bool_)
+    reduced_by = "minimum"
 
 
 @method(checked=False)
@@ -303,9 +316,13 @@ class Extremum(Reduction):
 class Amax(Extremum):
     """y = the largest x over `dim`; NaN wins."""
 
+    reduced_by = "maximum"
+
 
 class Amin(Extremum):
     """y = the smallest x over `dim`; NaN wins."""
+
+    reduced_by = "minimum"
 
 
 @method(checked=False)
@@ -425,7 +442,25 @@ def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
         return input.maximum(dim)
     if dim is None:
         return call(Amax, input, dim=None, keepdim=keepdim)
-    return Extreme(*call(MaxDim, input, dim=as_dims(dim), keepdim=keepdim))
+    return _extreme(MaxDim, input, as_dims(dim), keepdim)
+
+
+def _extreme(op: type[Op], x: Tensor, dim: int, keepdim: bool) -> Extreme:
+    if not is_split(x, dim):
+        return Extreme(*call(op, x, dim=dim, keepdim=keepdim))
+    indices = _first_index(Amax if op is MaxDim else Amin, x, dim)
+    values = x.gather(dim, indices)
+    return Extreme(values, indices) if keepdim else Extreme(values.squeeze(dim), indices.squeeze(dim))
+
+
+def _first_index(op: type[Op], x: Tensor, dim: int) -> Tensor:
+    """The first index of the extremum along a dim that is split, which stays with size 1: by two small all-reduces."""
+    x = x.detach()
+    extremum = call(op, x, dim=dim, keepdim=True)
+    is_extremum = (x == extremum) | (x != x)  # there are NaNs where the extremum is one
+    dim, n = wrap_dim("max", dim, x.ndim), x.shape[dim]
+    positions = constant_like(x, np.arange(n).reshape((n,) + (1,) * (x.ndim - 1 - dim)))
+    return call(Amin, positions.where(is_extremum, n), dim=dim, keepdim=True)
 
 
 @method
@@ -442,7 +477,7 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
         return input.minimum(dim)
     if dim is None:
         return call(Amin, input, dim=None, keepdim=keepdim)
-    return Extreme(*call(MinDim, input, dim=as_dims(dim), keepdim=keepdim))
+    return _extreme(MinDim, input, as_dims(dim), keepdim)
 
 
 class Position(Reduction):
@@ -479,7 +514,14 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: `torch.argmax`.
     """
-    return call(Argmax, input, dim=as_dims(dim), keepdim=keepdim)
+    return _position(Argmax, input, as_dims(dim), keepdim)
+
+
+def _position(op: type[Op], x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if dim is None or not is_split(x, dim):
+        return call(op, x, dim=dim, keepdim=keepdim)
+    indices = _first_index(Amax if op is Argmax else Amin, x, dim)
+    return indices if keepdim else indices.squeeze(dim)
 
 
 @method(checked=False)
@@ -492,7 +534,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: `torch.argmin`.
     """
-    return call(Argmin, input, dim=as_dims(dim), keepdim=keepdim)
+    return _position(Argmin, input, as_dims(dim), keepdim)
 
 
 @method

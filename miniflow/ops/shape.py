@@ -35,7 +35,7 @@ class View(Op):
     def sbp(x, *, ranks, shape):
         return signatures(*reshaped(x.shape, resolve_view(x, shape), ranks), linear=[[0]])
 
-    def on_shard(op, arrays, attrs, bounds, operands):
+    def on_shard(op, arrays, attrs, shard):
         (x,) = arrays  # in another layout than its source a view is a copy, and may lie in another order
         return run_kernel(op, [x if can_view(x, attrs["shape"]) else run_kernel(Clone, [x], {})], attrs)
 

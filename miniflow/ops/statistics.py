@@ -14,10 +14,22 @@ from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.arithmetic import ceil
 from miniflow.ops.creation import ones_like, zeros
 from miniflow.ops.indexing import where
+from miniflow.ops.loss_scale import in_float32
 from miniflow.ops.method import method
 from miniflow.ops.padding import pad
 from miniflow.ops.promotion import Number, cast, require_floating
-from miniflow.ops.reduction import INT64, Dim, Extreme, Reduction, as_dims, expand_reduced, nonempty, term_count
+from miniflow.ops.reduction import (
+    INT64,
+    Dim,
+    Extreme,
+    Reduction,
+    as_dims,
+    expand_reduced,
+    is_split,
+    nonempty,
+    reduced_signatures,
+    term_count,
+)
 from miniflow.ops.scans import CumulativeMax, positions
 from miniflow.ops.sorting import as_extreme, in_order
 from miniflow.ops.views import wrap_dim
@@ -64,7 +76,22 @@ def _moment(op: type[Reduction], input, dim, unbiased, keepdim, correction) -> T
         raise DTypeError(f"{op.function_name}: got {got}; expected one of them")
     if correction is None:
         correction = 0 if unbiased is False else 1
+    if is_split(input, dim):
+        return _moment_of_parts(op, input, dim, correction, keepdim)
     return call(op, input, dim=as_dims(dim), correction=correction, keepdim=keepdim)
+
+
+def _moment_of_parts(op: type[Reduction], x: Tensor, dim: Dim, correction: Number, keepdim: bool) -> Tensor:
+    """The variance over dims that are split, or its root: what the ranks send are the mean, and a sum."""
+    require_floating(op.function_name, x._array)
+    dtype = x.dtype
+    (x,) = in_float32(x)
+    degrees = float(term_count(x.shape, dim) - correction)
+    square = ((x - x.mean(dim, keepdim=True)) ** 2).sum(dim, keepdim) * (1.0 / degrees if degrees > 0 else inf)
+    if op is Std:
+        flat = square == 0
+        square = where(flat, 0.0, where(flat, 1.0, square).sqrt())
+    return cast(square, dtype)
 
 
 @method(checked=False)
@@ -158,6 +185,9 @@ class Norm(Reduction):
 
     saves = ("x", "y")
     requires = "floats"
+
+    def sbp(x, *, ranks, dim, keepdim, p):
+        return reduced_signatures(x, dim, keepdim, reduced_by="hypot" if p == 2 else None)
 
     def backward(ctx, dy):
         x, y = ctx.saved

@@ -12,9 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from miniflow.backends.memory import peek
 from miniflow.backends.ranges import first_outside
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.dispatcher import Op, call, run_kernel
 from miniflow.errors import DimError, DTypeError, IndexRangeError
-from miniflow.sbp import letters, signatures
+from miniflow.ops.split_dims import is_whole, parts_of_slice, run, sizes, zeros
+from miniflow.sbp import Signature, letters, signatures
 from miniflow.tensor import Tensor
 
 # strides of which neither a multiple nor the sum of two is another one
@@ -25,6 +26,27 @@ def input_shape(ctx: Any, position: int = 0) -> tuple[int, ...]:
     """The shape that the input at `position` had, for a backward; it is on the tape, so the input need not be saved."""
     node, output = ctx.edges[position]
     return node.shapes[output]
+
+
+def split_as_input(ctx: Any, position: int = 0) -> dict[str, tuple[int, ...]]:
+    """The attribute `split` of an adjoint that adds parts to zeros: the dims that the input had split among ranks.
+    Each of them computes its part of these then. Nothing for local tensors."""
+    node, output = ctx.edges[position]
+    split = tuple([entry.dim for entry in node.sbps[output] if entry.dim is not None])
+    return {"split": split} if split else {}
+
+
+def adjoint_signatures(operands: list, result: str, split: tuple[int, ...]) -> list[Signature]:
+    """The signatures of such an adjoint, which is linear in the first operand. Dims of the result that no operand has
+    are divided only where they are `split`; a partial sum of it would be larger than one of the operand."""
+    letters = "".join(operands)
+    result = "".join([c if c in letters or d in split else "." for d, c in enumerate(result)])
+    return signatures(operands, [result], linear=[] if split else [[0]])
+
+
+def without_split(attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes that the kernel takes."""
+    return {name: value for name, value in attrs.items() if name != "split"}
 
 
 def common_dims(shape: tuple[int, ...], view: Callable) -> tuple[list[str], list[str]]:
@@ -63,7 +85,9 @@ class IntoZeros(Op):
 
     def __init_subclass__(cls, of: type[StridedView]) -> None:
         super().__init_subclass__()
-        cls.of, of.backward = of, staticmethod(lambda ctx, dy: call(cls, dy, shape=input_shape(ctx), **ctx.attrs))
+        cls.of = of
+        if of.backward is None:
+            of.backward = staticmethod(lambda ctx, dy: call(cls, dy, shape=input_shape(ctx), **ctx.attrs))
 
     def infer(x, *, shape, **attrs):
         return shape, x.dtype
@@ -75,7 +99,8 @@ class IntoZeros(Op):
 
     @classmethod
     def backward(cls, ctx, dy: Tensor) -> Tensor:
-        return call(cls.of, dy, **{name: value for name, value in ctx.attrs.items() if name != "shape"})
+        attrs = {name: value for name, value in ctx.attrs.items() if name not in ("shape", "split")}
+        return call(cls.of, dy, **attrs)
 
 
 def wrap_dim(op: str, dim: int, ndim: int) -> int:
@@ -126,11 +151,43 @@ class Slice(StridedView):
     def infer(x, *, index):
         return sliced_shape("getitem", x.shape, index), x.dtype
 
+    @classmethod
+    def common_dims(cls, shape, attrs):
+        """The dims that are sliced have letters too: a rank has some of the elements, or none."""
+        (whole,), view = super().common_dims(shape, attrs)
+        return ["".join([d.upper() if c == "." else c for c, d in zip(whole, letters(len(shape)), strict=True)])], view
+
+    def on_shard(op, arrays, attrs, shard):
+        shape, part = shard.wholes[0].shape, shard.operands[0]
+        (whole,), _ = Slice.common_dims(shape, attrs)
+        if is_whole(part, shape, [d for d, c in enumerate(whole) if c.isupper()]):
+            return run_kernel(op, arrays, attrs)
+        parts = parts_of_slice(attrs["index"], shape, part)
+        if parts is None:
+            return zeros(arrays[0], sizes(shard.result))
+        source, target = parts
+        return run("SliceIntoZeros", run_kernel(op, arrays, {"index": source}), index=target, shape=sizes(shard.result))
+
+    def backward(ctx, dy):
+        return call(SliceIntoZeros, dy, shape=input_shape(ctx), **ctx.attrs, **split_as_input(ctx))
+
 
 class SliceIntoZeros(IntoZeros, of=Slice):
     """y = zeros of `shape` with y[index] = x: the adjoint of `Slice`."""
 
     amp = "clear"
+
+    def sbp(x, *, ranks, shape, index, split=()):
+        (whole,), (part,) = Slice.common_dims(shape, {"index": index})
+        return adjoint_signatures([part], whole, split)
+
+    def on_shard(op, arrays, attrs, shard):
+        attrs = without_split(attrs)
+        parts = parts_of_slice(attrs["index"], shard.shape, shard.result)
+        if parts is None:
+            return zeros(arrays[0], attrs["shape"])
+        source, target = parts
+        return run_kernel(op, [run("Slice", arrays[0], index=target)], attrs | {"index": source})
 
 
 def sliced_shape(op: str, shape: tuple[int, ...], index: tuple) -> tuple[int, ...]:

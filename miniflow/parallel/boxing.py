@@ -190,12 +190,17 @@ def box(x: GlobalArray, where: placement, sbp: NdSbp) -> GlobalArray:
 
 def all_reduce(x: GlobalArray, step: Step) -> dict[int, Any]:
     """P to B, in each group of ranks that differ along the dimensions that change."""
-    shards, result = x.shards, {}
-    for group in step.where.groups(*step.dims):
+    return reduce_along(step.where, step.dims, x.shards)
+
+
+def reduce_along(where: placement, dims: tuple[int, ...], shards: dict[int, Any], by: str = "add") -> dict[int, Any]:
+    """The shards of the ranks that differ along some dimensions of a placement, put together by an operation."""
+    result = {}
+    for group in where.groups(*dims):
         parts = {r: memory.row_major(world.sendable(shards[r])) for r in group if r in shards}
         if parts:
-            result |= world.communicator().all_reduce(parts, group)
-    return {r: memory.move(array, world.device(step.where.type, r)) for r, array in result.items()}
+            result |= world.communicator().all_reduce(parts, group, by)
+    return {r: memory.move(array, world.device(where.type, r)) for r, array in result.items()}
 
 
 def send_and_receive(x: GlobalArray, step: Step) -> dict[int, Any]:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miniflow.dispatch.dispatcher import Op
-from miniflow.parallel.boxing import box
+from miniflow.dispatch.dispatcher import Op, Shard
+from miniflow.parallel.boxing import box, reduce_along
 from miniflow.parallel.partition import GlobalMeta, Region, region, shape_of
 from miniflow.parallel.signature import best, refuse_without_rule, results_of
-from miniflow.sbp import NdSbp
+from miniflow.sbp import NdSbp, P
 
 listeners: list[Callable] = []  # called with each operator, its operands and attributes, before it runs
 
@@ -24,14 +24,16 @@ class Plan(NamedTuple):
     Attributes:
         boxed: the positions of operands that are boxed, with their new SBP.
         results: the layouts of the results.
-        regions: rank -> what it holds of the first result, for the ranks of this process.
-        shapes: rank -> the attribute `shape` for its shard; None for operators that have none.
+        reductions: of which result, along which dimension of the placement, by what: see `signature.Candidate`.
+        parts: rank -> what it holds of the first result and of the operands, for the ranks of this process.
+        copies: whether the result does not share the memory of the operand, also if the operator makes a view.
     """
 
     boxed: list[tuple[int, NdSbp]]
     results: list[GlobalMeta]
-    regions: dict[int, Region]
-    shapes: dict[int, tuple[int, ...]] | None
+    reductions: tuple[tuple[int, int, str], ...]
+    parts: dict[int, tuple[Region, tuple[Region | None, ...]]]
+    copies: bool
 
 
 MOST_PLANS = 10_000  # of an operator: slices that move on make a plan each
@@ -83,9 +85,17 @@ def make_plan(op: type[Op], arrays: tuple, attrs: dict[str, Any]) -> Plan:
     where = next(x.placement for x in arrays if hasattr(x, "sbp"))
     boxed = [(i, sbp) for i, sbp in enumerate(signature.operands) if sbp is not None and sbp != arrays[i].sbp]
     results = [GlobalMeta.of(where, sbp, *meta) for sbp, meta in zip(signature.results, metas, strict=True)]
-    regions = {r: region(metas[0][0], where, signature.results[0], r) for r in where.owned}
-    shapes = {r: shape_of(bounds) for r, bounds in regions.items()} if "shape" in attrs else None
-    return Plan(boxed, results, regions, shapes)
+    parts = {
+        r: (
+            region(metas[0][0], where, signature.results[0], r),
+            tuple([None if sbp is None else region(x.shape, where, sbp, r)
+                   for x, sbp in zip(arrays, signature.operands, strict=True)]),
+        )
+        for r in where.owned
+    }  # fmt: skip
+    ins, outs = signature.operands[0], signature.results[0]
+    copies = bool(boxed) or op.view and any([b is P and a is not P for a, b in zip(ins, outs, strict=True)])
+    return Plan(boxed, results, signature.reductions, parts, copies)
 
 
 def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any], cls: type) -> Any:
@@ -97,22 +107,24 @@ def compute(op: type[Op], plan: Plan, arrays: tuple, attrs: dict[str, Any], cls:
             boxed[i] = box(arrays[i], arrays[i].placement, sbp)
         arrays = boxed
     shards: list[dict[int, Any]] = [{} for _ in plan.results]
-    for rank, bounds in plan.regions.items():
+    for rank, (result, parts) in plan.parts.items():
         local = [x.shards[rank] if x.__class__ is cls else x for x in arrays]
-        local_attrs = attrs if plan.shapes is None else attrs | {"shape": plan.shapes[rank]}
-        output = op.on_shard(op, local, local_attrs, bounds, arrays)
+        local_attrs = attrs | {"shape": shape_of(result)} if "shape" in attrs else attrs
+        output = op.on_shard(op, local, local_attrs, Shard(result, plan.results[0].shape, parts, arrays))
         if op.single:
             shards[0][rank] = output
         else:
             for result, array in zip(shards, output, strict=True):
                 result[rank] = array
+    for i, k, by in plan.reductions:
+        shards[i] = reduce_along(plan.results[i].placement, (k,), shards[i], by)
     results = [cls(layout, rank_shards) for layout, rank_shards in zip(plan.results, shards, strict=True)]
     if op.view:
         (source,) = operands
         meta, steps = source.view_of
         results[0].view_of = meta, (*steps, (op, attrs))
-        if plan.boxed or source.source is not None:
+        if plan.copies or source.source is not None:
             results[0].source = source, op, attrs, source.writes[0]
-        if not plan.boxed:
+        if not plan.copies:
             results[0].writes = source.writes
     return results[0] if op.single else tuple(results)

@@ -21,7 +21,6 @@ from miniflow.parallel import boxing
 from miniflow.sbp import B, NdSbp, P, Signature
 
 if TYPE_CHECKING:
-    from miniflow.parallel.global_array import GlobalArray
     from miniflow.parallel.placement import placement
 
 
@@ -31,13 +30,15 @@ class Candidate(NamedTuple):
     Attributes:
         operands: for each of them all SBP; None for numbers and absent ones.
         results: for each of them all SBP.
+        reductions: what has to be made of the results of the ranks: of which, along which dimension, and by what.
         fits: whether the operands are in these layouts already; a dimension of one rank does not count.
-        bytes: what all ranks together send to bring them there.
+        bytes: what all ranks together send to bring them there, and for these reductions.
         owed: what they would send to reduce the results that are partial sums, at the least.
     """
 
     operands: tuple[NdSbp | None, ...]
     results: tuple[NdSbp, ...]
+    reductions: tuple[tuple[int, int, str], ...]
     fits: bool
     bytes: int
     owed: int
@@ -105,17 +106,25 @@ def candidates(
     for combination in combinations(op, operands, attrs, where.shape, as_they_are):
         layouts = tuple([None if x is None else tuple([ins[i] for ins, _ in combination])
                          for i, x in enumerate(arrays)])  # fmt: skip
-        outs = tuple([tuple(nd_sbp) for nd_sbp in zip(*[outs for _, outs in combination], strict=True)])
+        stated = [nd_sbp for nd_sbp in zip(*[outs for _, outs in combination], strict=True)]
+        outs = tuple([tuple([B if isinstance(entry, str) else entry for entry in nd_sbp]) for nd_sbp in stated])
+        reductions = tuple(
+            [(i, k, by) for i, nd_sbp in enumerate(stated) for k, by in enumerate(nd_sbp) if isinstance(by, str)]
+        )
         pairs = [(x, sbp) for x, sbp in zip(arrays, layouts, strict=True) if x is not None]
-        if (layouts, outs) in found or not all(
-            [op.view and x.sbp == sbp or can_become(x, sbp, where.shape) for x, sbp in pairs]
+        if (layouts, outs, reductions) in found or not all(
+            [op.view and x.sbp == sbp or can_carry(x.shape, sbp, where.shape) for x, sbp in pairs]
+            + [op.view or can_carry(shape, sbp, where.shape) for (shape, _), sbp in zip(metas, outs, strict=True)]
         ):
             continue
         boxed = [(x, sbp) for x, sbp in pairs if x.sbp != sbp]
         sent = sum([boxing.cost(x.shape, where, x.sbp, sbp) * x.itemsize for x, sbp in boxed])
         owed = sum([debt(shape, where, sbp) * dtype.itemsize for (shape, dtype), sbp in zip(metas, outs, strict=True)])
         fits = all([a == b or n == 1 for x, sbp in boxed for a, b, n in zip(x.sbp, sbp, where.shape, strict=True)])
-        found[layouts, outs] = Candidate(layouts, outs, fits, sent, owed)
+        for i, k, _ in reductions:
+            (shape, dtype), unreduced = metas[i], (*outs[i][:k], P, *outs[i][k + 1 :])
+            sent += boxing.cost(shape, where, unreduced, outs[i]) * dtype.itemsize
+        found[layouts, outs, reductions] = Candidate(layouts, outs, reductions, fits, sent, owed)
     return sorted(found.values(), key=lambda candidate: candidate.rank)
 
 
@@ -131,11 +140,11 @@ def debt(shape: tuple[int, ...], where: placement, sbp: NdSbp) -> int:
     return 0 if P not in sbp else boxing.cost(shape, where, sbp, boxing.without_partial(shape, where, sbp))
 
 
-def can_become(x: GlobalArray, sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
-    """Whether an operand may be boxed so: no dim is split among more ranks than it has elements, since kernels need not
-    compute with nothing."""
+def can_carry(shape: tuple[int, ...], sbp: NdSbp, mesh: tuple[int, ...]) -> bool:
+    """Whether an operator may have an operand or a result so: no dim is split among more ranks than it has elements,
+    since kernels need not compute with nothing."""
     splits: dict[int, int] = {}
     for entry, n in zip(sbp, mesh, strict=True):
         if entry.dim is not None:
             splits[entry.dim] = splits.get(entry.dim, 1) * n
-    return all(x.shape[dim] >= n or x.shape[dim] == 0 for dim, n in splits.items())
+    return all(shape[dim] >= n or shape[dim] == 0 for dim, n in splits.items())

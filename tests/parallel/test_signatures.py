@@ -18,6 +18,7 @@ from miniflow.dispatch import dispatcher
 from miniflow.dispatch.dispatcher import Op
 from miniflow.parallel import partition, world
 from miniflow.parallel.placement import placement
+from miniflow.parallel.signature import can_carry
 from miniflow.sbp import B, P, show
 
 Case = tuple[type[Op], tuple, dict]
@@ -170,11 +171,18 @@ def parts(x: np.ndarray, sbp: Any, where: placement, random: np.random.Generator
 
 
 def assembled(shards: dict[int, np.ndarray], sbp: Any, shape: tuple, dtype: np.dtype, where: placement) -> np.ndarray:
-    """The array that shards make up, whose shapes are checked."""
+    """The array that shards make up, whose shapes are checked. A word is the operation that has to follow."""
     for r, x in shards.items():
-        assert x.shape == partition.local_shape(shape, where, (sbp,), r) and x.dtype == dtype
+        assert x.shape == partition.local_shape(shape, where, (broadcast(sbp),), r) and x.dtype == dtype
     values = [shards[r] for r in where.flat]
+    if isinstance(sbp, str):
+        return functools.reduce(getattr(np, {"mul": "multiply"}.get(sbp, sbp)), values)
     return functools.reduce(np.add, values) if sbp is P else values[0] if sbp is B else np.concatenate(values, sbp.dim)
+
+
+def broadcast(sbp: Any) -> Any:
+    """The layout of a result, once an all-reduce has followed."""
+    return B if isinstance(sbp, str) else sbp
 
 
 def check(case: Case, where: placement) -> Iterator[str]:
@@ -184,19 +192,26 @@ def check(case: Case, where: placement) -> Iterator[str]:
     want = dispatcher.run_kernel(op, arrays, attrs)
     want = [want] if op.single else want
     for given, results in op.sbp(*arrays, ranks=len(where.flat), **attrs):
+        layouts = [*zip(arrays, given, strict=True), *zip(want, map(broadcast, results), strict=True)]
+        if not op.view and not all(can_carry(np.shape(x), (s,), where.shape) for x, s in layouts):
+            continue  # it is not used then
         shards = [
             parts(x, s, where, random) if isinstance(x, np.ndarray) else x for x, s in zip(arrays, given, strict=True)
         ]
         computed = [{} for _ in want]
         for rank in where.flat:
-            bounds = partition.region(want[0].shape, where, results[:1], rank)
+            bounds = partition.region(want[0].shape, where, (broadcast(results[0]),), rank)
             local = [x[rank] if isinstance(x, dict) else x for x in shards]
             own = attrs | {"shape": partition.shape_of(bounds)} if "shape" in attrs else attrs
-            got = op.on_shard(op, local, own, bounds, arrays)
+            held = [
+                partition.region(x.shape, where, (s,), rank) if isinstance(x, np.ndarray) else None
+                for x, s in zip(arrays, given, strict=True)
+            ]
+            got = op.on_shard(op, local, own, dispatcher.Shard(bounds, want[0].shape, tuple(held), arrays))
             for one, array in zip(computed, [got] if op.single else got, strict=True):
                 one[rank] = array
         for one, sbp, expected in zip(computed, results, want, strict=True):
-            what = f"{op.__name__} {attrs}: {show(given)} -> {show(results)}"
+            what = f"{op.__name__} {attrs}: {show(given)} -> {results}"
             got = assembled(one, sbp, expected.shape, expected.dtype, where)
             assert_close(got, expected, rtol=1e-6, atol=1e-7, what=what)
         yield what

@@ -105,25 +105,26 @@ def row_cotangents(dy: np.ndarray, total: np.ndarray, rows: int, reduction: str)
     if reduction == "none":
         return dy.astype(np.float64)
     divisor = float(total) if reduction == "mean" else 1.0
-    return np.full(rows, float(dy) / divisor if divisor else np.nan)
+    return np.full(rows, dy.item() / divisor if divisor else np.nan)
 
 
 @kernel("cpu")
 def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing):
     reduced, lse, total = out
-    rows, classes = x.shape
-    target = class_indices(target, ignore_index, classes)
-    loss, factor = np.empty(rows), np.empty(rows)
-    x = np.ascontiguousarray(x)
+    x = np.ascontiguousarray(x).reshape(lse.size, x.shape[-1])
+    target = class_indices(target.reshape(-1), ignore_index, x.shape[1])
+    loss, factor = np.empty(lse.size), np.empty(lse.size)
     arguments = x, target, class_weights(weight), ignore_index, label_smoothing
-    share(cross_entropy_rows, rows, x.size, *arguments, loss, lse, factor)
-    reduce_rows(reduced, total, loss, factor, reduction)
+    share(cross_entropy_rows, lse.size, x.size, *arguments, loss, lse.reshape(-1), factor)
+    reduce_rows(reduced.reshape(-1), total, loss, factor, reduction)
 
 
 @kernel("cpu")
 def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
-    x, target, weight = np.ascontiguousarray(x), np.ascontiguousarray(target, np.int64), class_weights(weight)
-    dloss = np.ascontiguousarray(row_cotangents(dy, total, x.shape[0], reduction))
+    rows = lse.size, x.shape[-1]
+    x, weight = np.ascontiguousarray(x).reshape(rows), class_weights(weight)
+    target, lse = (np.ascontiguousarray(a, kind).reshape(-1) for a, kind in ((target, np.int64), (lse, np.float64)))
+    dloss = np.ascontiguousarray(row_cotangents(dy.reshape(-1), total, lse.size, reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
     arguments = x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse
-    share(cross_entropy_grad_rows, len(x), x.size, *arguments, dx)
+    share(cross_entropy_grad_rows, lse.size, x.size, *arguments, dx.reshape(rows))

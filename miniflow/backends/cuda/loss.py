@@ -45,24 +45,26 @@ def reduce_rows(
     results = (empty((1,), loss.dtype, loss.device_index) if is_none else reduced.reshape((1,))), total.reshape((1,))
     launch(kernels.reduce_losses, 1, kernels.THREADS, loss, factor, reduction == "mean", *results)
     if is_none:
-        copy_into(reduced, loss)
+        copy_into(reduced.reshape(loss.shape), loss)
 
 
 @kernel("cuda")
 def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoothing):
     reduced, lse, total = out
-    rows, classes = x.shape
-    target = class_indices(target, ignore_index, classes)
+    rows, classes = lse.size, x.shape[-1]
+    x, lse = contiguous(x).reshape((rows, classes)), lse.reshape((rows,))
+    target = class_indices(contiguous(target).reshape((rows,)), ignore_index, classes)
     loss, factor = (empty((rows,), np.float64, x.device_index) for _ in range(2))
     options = class_weights(weight, x.device_index), ignore_index, float(label_smoothing)
-    launch(kernels.cross_entropy_rows, rows, threads_for(classes), contiguous(x), target, *options, loss, lse, factor)
+    launch(kernels.cross_entropy_rows, rows, threads_for(classes), x, target, *options, loss, lse, factor)
     reduce_rows(reduced, total, loss, factor, reduction)
 
 
 @kernel("cuda")
 def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
-    target, weight = contiguous(target, np.int64), class_weights(weight, x.device_index)
-    row_terms = dy, contiguous(x), target, weight, contiguous(lse), total
+    x, dx = (contiguous(a).reshape((lse.size, x.shape[-1])) for a in (x, dx))
+    target, lse = (contiguous(a, kind).reshape((lse.size,)) for a, kind in ((target, np.int64), (lse, np.float64)))
+    row_terms = dy, x, target, class_weights(weight, x.device_index), lse, total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)

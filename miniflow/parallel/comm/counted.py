@@ -49,7 +49,7 @@ class ReduceOp(enum.Enum):
 
 
 UFUNCS = {
-    "add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
+    "add": np.add, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum, "hypot": np.hypot,
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
 }  # fmt: skip
 
