@@ -79,7 +79,7 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
         placement: the new one; None for that of `src`, or of `dst` if that is a tensor.
 
     Returns:
-        what it prints; `flow.show.boxing` draws the shards before and after.
+        what it prints, to other ranks also who sends; `flow.show.boxing` draws the shards before and after.
 
     >>> import miniflow as flow
     >>> flow.parallel.simulate(4)
@@ -89,6 +89,14 @@ def explain_boxing(src: Tensor, dst: Any, placement: placement | None = None) ->
     (S(0), P) to (B, B): 256 bytes
     1. all-reduce along dimension 1: (S(0), P) to (S(0), B), 128 bytes
     2. all-gather along dimension 0: (S(0), B) to (B, B), 128 bytes
+    >>> y = flow.ones(4, 4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.partial_sum)
+    >>> text = flow.boxing.explain(y, flow.sbp.broadcast, flow.placement("cpu", [1, 2]))
+    P on miniflow.placement(type="cpu", ranks=[0, 1]) to B on miniflow.placement(type="cpu", ranks=[1, 2]): 160 bytes
+    1. reduce-scatter: P to S(0), 64 bytes
+    2. send and receive: S(0) to B, 96 bytes
+       each rank gets its regions from their holders:
+       rank 0 sends 32 bytes to 1, 32 bytes to 2
+       rank 1 sends 32 bytes to 2
     >>> flow.parallel.simulate(1)
     """
     if not src.is_global:
