@@ -27,7 +27,7 @@ from miniflow.ops.loss_scale import in_float32
 from miniflow.ops.pointwise import add_gradient, make_op
 from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import check_broadcast
-from miniflow.sbp import letters, signatures
+from miniflow.sbp import B, P, letters, signatures
 from miniflow.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -245,7 +245,9 @@ def vocabulary_parallel(
     dtype = logits.dtype
     logits, weight = in_float32(logits, weight)
     shifted = logits - logits.detach().amax(-1, keepdim=True)
-    log_probabilities = shifted - shifted.exp().sum(-1, keepdim=True).log()
+    total = shifted.exp().sum(-1, keepdim=True)
+    reduced_sbp = tuple([B if entry is P else entry for entry in total.sbp])
+    log_probabilities = shifted - total.to_global(sbp=reduced_sbp, grad_sbp=reduced_sbp).log()
     loss = loss_of_rows("cross_entropy", log_probabilities, classes, weight, ignore_index, reduction, label_smoothing)
     return cast(loss, dtype)
 

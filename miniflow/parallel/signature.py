@@ -3,7 +3,8 @@
 An operator states its signatures for a placement of one dimension (`Op.sbp`). For several dimensions a combination of
 them is one. A signature that the operands fit as they are is used at once, as in OneFlow; otherwise that of the least
 cost: the bytes that bring the operands into their layouts, and those that the partial sums among the results owe, which
-someone has to reduce later. Of equal ones the one with fewer partial sums is used, and then the one stated first.
+someone has to reduce later. Of equal ones that with fewer partial sums is used, then that which changes less, and then
+the one stated first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Candidate(NamedTuple):
         operands: for each of them all SBP; None for numbers and absent ones.
         results: for each of them all SBP.
         reductions: what has to be made of the results of the ranks: of which, along which dimension, and by what.
-        fits: whether the operands are in these layouts already; a dimension of one rank does not count.
+        changes: how many entries of the operands' layouts differ; those of a dimension of one rank do not count.
         bytes: what all ranks together send to bring them there, and for these reductions.
         owed: what they would send to reduce the results that are partial sums, at the least.
     """
@@ -39,15 +40,15 @@ class Candidate(NamedTuple):
     operands: tuple[NdSbp | None, ...]
     results: tuple[NdSbp, ...]
     reductions: tuple[tuple[int, int, str], ...]
-    fits: bool
+    changes: int
     bytes: int
     owed: int
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
+    def rank(self) -> tuple[bool, int, int, int]:
         """The less, the better."""
         partial_sums = sum([entry is P for sbp in self.results for entry in sbp])
-        return not self.fits, self.bytes + self.owed, partial_sums
+        return self.changes > 0, self.bytes + self.owed, partial_sums, self.changes
 
 
 def signatures_of(op: type[Op], ranks: int, operands: Sequence[Any], attrs: dict[str, Any]) -> list[Signature]:
@@ -120,11 +121,11 @@ def candidates(
         boxed = [(x, sbp) for x, sbp in pairs if x.sbp != sbp]
         sent = sum([boxing.cost(x.shape, where, x.sbp, sbp) * x.itemsize for x, sbp in boxed])
         owed = sum([debt(shape, where, sbp) * dtype.itemsize for (shape, dtype), sbp in zip(metas, outs, strict=True)])
-        fits = all([a == b or n == 1 for x, sbp in boxed for a, b, n in zip(x.sbp, sbp, where.shape, strict=True)])
+        changes = sum([a != b and n > 1 for x, sbp in boxed for a, b, n in zip(x.sbp, sbp, where.shape, strict=True)])
         for i, k, _ in reductions:
             (shape, dtype), unreduced = metas[i], (*outs[i][:k], P, *outs[i][k + 1 :])
             sent += boxing.cost(shape, where, unreduced, outs[i]) * dtype.itemsize
-        found[layouts, outs, reductions] = Candidate(layouts, outs, reductions, fits, sent, owed)
+        found[layouts, outs, reductions] = Candidate(layouts, outs, reductions, changes, sent, owed)
     return sorted(found.values(), key=lambda candidate: candidate.rank)
 
 
