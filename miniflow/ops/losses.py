@@ -106,6 +106,8 @@ class CrossEntropy(Op):
             return call(CrossEntropyGrad, dy, x, target, weight, lse, total, **ctx.attrs), None, None
         q = target_weights(x, target, weight, ctx.attrs["ignore_index"], ctx.attrs["label_smoothing"])
         dx = x.softmax(-1) * q.sum(-1, True) - q
+        is_counted, _ = mask_ignored(target, ctx.attrs["ignore_index"])
+        dy = where(is_counted.any(), dy, 0.0)  # infinite if a global loss was divided by no rows
         return dx * row_cotangent(dy, total, ctx.attrs["reduction"]), None, None
 
 

@@ -262,6 +262,15 @@ def test_cross_entropy_of_pixels(sbp, four_ranks_of_eight):
     assert_close(x.grad.numpy(), local.grad.numpy(), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("sbp", [S(0), S(1), B, P], ids=str)
+def test_cross_entropy_of_rows_that_are_all_ignored_has_gradients_of_zero(sbp, four_ranks_of_eight):
+    x = flow.tensor(RANDOM.normal(size=(6, 5)), placement=four_ranks_of_eight, sbp=sbp, requires_grad=True)
+    loss = F.cross_entropy(x, flow.full((6,), -100, placement=four_ranks_of_eight, sbp=S(0)))
+    (gradient,) = flow.autograd.grad(loss, x, create_graph=True)
+    (second,) = flow.autograd.grad(gradient.square().sum(), x)
+    assert np.isnan(loss.item()) and not gradient.numpy().any() and not second.numpy().any()
+
+
 def test_a_signature_that_owes_a_sum_says_so(capsys):
     where = flow.placement("cpu", [0, 1])
     x, w = (flow.ones(4, 4, placement=where, sbp=sbp) for sbp in (S(1), S(1)))
