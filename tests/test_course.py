@@ -264,6 +264,15 @@ RIGHT = {  # lesson, a part of its solution, and other code that does the same: 
         "for rank, (x, row) in enumerate(zip(arrived, blocks)):\n            x += row[rank - step]\n"
         "        moving = arrived",
     ),
+    "what fits first": (
+        15, "return min(candidates, key=price)",
+        "for candidate in candidates:\n        if candidate[0] == given:\n            return candidate\n"
+        "    return sorted(candidates, key=price)[0]",
+    ),
+    "debt by the price of boxing": (
+        15, "(ranks - 1) * math.prod(result) if candidate[1] == P else 0",
+        "cost(result, ranks, candidate[1], S(0) if candidate[1] == P else candidate[1])",
+    ),
     "velocity in place": (
         16, "self.velocity = self.momentum * self.velocity + gradient",
         "self.velocity *= self.momentum\n        self.velocity += gradient",

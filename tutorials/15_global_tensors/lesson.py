@@ -109,14 +109,22 @@ print(4 * impl.cost((4, 8), 4, S(0), S(1)), "bytes by your formula")
 #   there is no such rule. `partial` says which sets of operands may be partial.
 # - A maximum over rows cannot be made of summands, so the letter of the rows is `fixed`: it is never split.
 #
-# **Task 15.5.** Write `signatures`, then `choose`: the signature for which the operands that are not yet in their SBP
-# are boxed with the fewest elements. One exception: a split operand that becomes partial counts as if it became B.
-# Padding sends nothing, but somebody has to make the sum later.
+# Which signature does an operation use?
+#
+# - One that the operands fit as they are is used at once, whatever comes later.
+# - If there is none, operands are boxed. That has a price: the elements that are sent for it, and those that the result
+#   *owes*. A partial sum has to be reduced sooner or later, by a reduce-scatter at the least. The lowest price counts.
+#   Without debts each sum of a split and a partial tensor would be partial, since padding sends nothing.
+# - Of equal prices, that of a result that is not partial is taken, then that of fewer boxed operands, then the first.
+#
+# **Task 15.5.** Write `signatures`, then `choose`.
 
 # %%
 for operands, result in impl.signatures(["mk", "kn"], "mn", [(0,), (1,)]):
     print(*operands, "to", result)
 a, b = (flow.rand(8, 8, placement=everyone, sbp=S(0)) for _ in "ab")
+_ = flow.sbp.explain(flow.matmul, a, b)
+a = a.to_global(sbp=S(1))
 _ = flow.sbp.explain(flow.matmul, a, b)
 
 # %% [markdown]
@@ -149,8 +157,8 @@ passed = check(15)
 #
 # Under MPI each rank is a process with its own shards, and the script is the same: `python -m
 # miniflow.distributed.launch --nproc_per_node 4 script.py`. That needs `pip install "miniflow-edu[mpi]"`. A placement
-# may also be a mesh, with an SBP for each of its dimensions; boxing is then a path of collectives. Here the first
-# dimension splits the rows and the second the columns.
+# may also be a mesh, with an SBP for each of its dimensions. Boxing is then the cheapest path of steps, and a step may
+# change several dimensions. Here the first dimension splits the rows and the second the columns.
 
 # %%
 mesh = flow.placement("cpu", [[0, 1], [2, 3]])
@@ -160,7 +168,8 @@ _ = flow.boxing.explain(x, (B, B))
 # %% [markdown]
 # ## In miniflow's source
 #
-# `miniflow/sbp.py` has `signatures`, and each operator in `miniflow/ops` states its own. In `miniflow/parallel`,
+# `miniflow/sbp.py` has `signatures`, and each operator in `miniflow/ops` states its own; a maximum over split rows is
+# that of each rank, and then an all-reduce that takes the maximum instead of the sum. In `miniflow/parallel`,
 # `partition.py` is task 15.1, `comm/mpi.py` the collectives, `boxing.py` tasks 15.3 and 15.4, for meshes too,
 # `signature.py` chooses, and `dispatch.py` runs an operator on shards.
 #

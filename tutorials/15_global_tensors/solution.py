@@ -199,20 +199,26 @@ def signatures(operands, result, partial=(), fixed=""):
     # end
 
 
-def choose(shapes, given, candidates, ranks):
-    """The signature that sends the fewest elements; of equal ones that which boxes fewer operands, then the first.
+def choose(shapes, given, result, candidates, ranks):
+    """The signature that an operation uses: one that the operands fit as they are, or else the cheapest.
+
+    The price of a signature is what boxing the operands sends, and what reducing its result will send if that is a
+    partial sum. Of equal ones that whose result is not partial is used, then that which boxes fewer operands, then the
+    first.
 
     Args:
         shapes: of the operands, whole.
         given: a tuple with the SBP that each operand has.
+        result: the shape of the result, whole.
         candidates: as `signatures` returns them.
     """
 
     # task 15.5: signatures
     def price(candidate):
         boxed = [(shape, a, b) for shape, a, b in zip(shapes, given, candidate[0]) if a != b]
-        sent = sum(cost(shape, ranks, a, B if b == P and a != B else b) for shape, a, b in boxed)
-        return sent, len(boxed)
+        sent = sum(cost(shape, ranks, a, b) for shape, a, b in boxed)
+        owed = (ranks - 1) * math.prod(result) if candidate[1] == P else 0
+        return boxed != [], sent + owed, candidate[1] == P, len(boxed)
 
     return min(candidates, key=price)
     # end

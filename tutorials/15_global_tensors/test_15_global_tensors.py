@@ -249,6 +249,8 @@ def test_signatures(impl, name):
 CALLS = {
     "matrix product": (flow.matmul, ((8, 4), (4, 16)), "matrix product"),
     "tall matrix product": (flow.matmul, ((32, 4), (4, 4)), "matrix product"),
+    "wide matrix product": (flow.matmul, ((4, 8), (8, 4)), "matrix product"),
+    "square matrix product": (flow.matmul, ((8, 8), (8, 8)), "matrix product"),
     "sum": (flow.add, ((4, 8), (4, 8)), "sum"),
     "bias": (flow.add, ((4, 8), (8,)), "sum of x and a bias"),
     "relu": (flow.relu, ((4, 8),), "relu"),
@@ -267,10 +269,11 @@ def test_choice(impl, monkeypatch, simulate, name):
         everyone = flow.placement.all("cpu")
         tensors = [flow.zeros(*shape, placement=everyone, sbp=sbp) for shape, sbp in zip(shapes, given)]
         wanted = flow.sbp.explain(function, *tensors).splitlines()[1].partition(": ")[0].removeprefix("-> ")
-        signature, out = impl.choose(shapes, given, candidates, 4)
+        shape = tuple(function(*tensors).shape)
+        signature, out = impl.choose(shapes, given, shape, candidates, 4)
         found = f"{', '.join(map(str, signature))} => {out}"
-        what = f"choose({shapes}, ({', '.join(map(str, given))}), signatures of {name}, 4)"
-        same(found, wanted, what, "fewest elements, then fewest boxed; S to P counts as S to B")
+        what = f"choose({shapes}, ({', '.join(map(str, given))}), {shape}, signatures of {name}, 4)"
+        same(found, wanted, what, "what fits as it is; else the fewest elements, debts of partial sums included")
 
 
 @pytest.mark.task("15.6")
