@@ -115,6 +115,21 @@ def test_results_of_oneflow_0_6_are_those_of_pytorch():
     assert flow.nn.functional.kl_div(x, flow.tensor([0.5, -1.0, 0.5]), reduction="none").isnan().tolist() == [0, 1, 0]
 
 
+def test_layouts_of_global_tensors():
+    """What `tests/parallel/oneflow_sbp_1d.json` records of OneFlow: B, B, B, S(0), S(0), P and P, in this order."""
+    S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+    flow.parallel.simulate(2)
+    try:
+        make = lambda sbp, *shape: flow.ones(*shape or (8, 12, 16), placement=flow.placement("cpu", [0, 1]), sbp=sbp)  # noqa: E731
+        assert [(make(x) + make(y)).sbp for x, y in [(S(0), B), (B, P), (P, B)]] == [(S(0),)] * 3
+        assert [f(make(S(1))).sbp for f in (lambda x: x.amax(1), lambda x: x.argmax(1))] == [(B,)] * 2
+        classes = make(S(0), 8).long()
+        losses = [flow.nn.functional.cross_entropy(make(sbp, 8, 10), classes) for sbp in (S(0), S(1))]
+        assert [loss.sbp for loss in losses] == [(B,)] * 2
+    finally:
+        flow.parallel.simulate(1)
+
+
 def test_gradients_are_scaled_on_a_laptop_too():
     assert flow.amp.GradScaler().get_scale() == 65536
 

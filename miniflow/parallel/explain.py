@@ -17,7 +17,8 @@ from miniflow.tensor import Tensor
 
 @no_grad
 def explain_signatures(function: Callable[..., Any], *tensors: Any, **options: Any) -> str:
-    """The signatures that each operator of a call can use, with the bytes that the boxing of its operands moves.
+    """The signatures that each operator of a call can use, with the bytes that boxing its operands sends, and those
+    that are owed: someone has to reduce the partial sums among its results.
 
     `flow.sbp.explain(flow.matmul, a, b)` calls `flow.matmul(a, b)` and prints a table for each operator in it; the
     arrow points to the signature that is used.

@@ -12,6 +12,7 @@ from miniflow.errors import IndexRangeError
 from miniflow.nn import functional as F
 from miniflow.parallel import boxing
 from miniflow.sbp import show
+from tools import tensor_parallel_bytes
 
 S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
 RANDOM = np.random.default_rng(0)
@@ -269,6 +270,20 @@ def test_cross_entropy_of_rows_that_are_all_ignored_has_gradients_of_zero(sbp, f
     (gradient,) = flow.autograd.grad(loss, x, create_graph=True)
     (second,) = flow.autograd.grad(gradient.square().sum(), x)
     assert np.isnan(loss.item()) and not gradient.numpy().any() and not second.numpy().any()
+
+
+def test_the_figure_of_a_block_shows_what_is_sent():
+    """docs/images/tensor_parallel_bytes.svg; forward sends two partial sums of (7, 16, 64), each twice."""
+    meter = tensor_parallel_bytes.measured()
+    now = tensor_parallel_bytes.totals(meter)
+    text = tensor_parallel_bytes.PICTURE.read_text(encoding="utf-8")
+    for way, before in tensor_parallel_bytes.BEFORE.items():
+        assert f">{way}: {sum(before):,} bytes before, {sum(now[way]):,} now<" in text
+        for stage, n in zip(tensor_parallel_bytes.STAGES, now[way], strict=True):
+            names = ", ".join(sorted(meter.get((way, stage), ()))).replace("_", "-")
+            assert not n or f">{n:,} {names}<" in text, "run: python tools/tensor_parallel_bytes.py"
+    assert sum(now["forward"]) == 4 * 7 * 16 * 64 * 4
+    assert 3 * sum(now["backward"]) < sum(tensor_parallel_bytes.BEFORE["backward"])
 
 
 def test_a_signature_that_owes_a_sum_says_so(capsys):
