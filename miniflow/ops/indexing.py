@@ -286,11 +286,12 @@ class Index(Op):
         check_coordinates("getitem", shape, index, dims)
         positions, rows = split_dims.rows_of_part(index, dims, shape, shard.operands[0])
         picked = run_kernel(op, [x, rows], attrs)
-        return split_dims.spread(picked, positions, batch_dim(dims), index.ndim - 1, split_dims.sizes(shard.result))
+        return split_dims.spread(
+            picked, positions, split_dims.batch_dim(dims), index.ndim - 1, split_dims.sizes(shard.result)
+        )
 
     def backward(ctx, dy):
-        shape = input_shape(ctx)
-        return call(IndexIntoZeros, dy, *ctx.saved, dims=ctx.attrs["dims"], shape=shape, **split_as_input(ctx)), None
+        return call(IndexIntoZeros, dy, *ctx.saved, shape=input_shape(ctx), **ctx.attrs, **split_as_input(ctx)), None
 
 
 class IndexIntoZeros(Op):
@@ -313,7 +314,7 @@ class IndexIntoZeros(Op):
             return run_kernel(op, arrays, attrs)
         check_coordinates("getitem", shard.shape, index, dims)
         positions, rows = split_dims.rows_of_part(index, dims, shard.shape, shard.result)
-        at = batch_dim(dims)
+        at = split_dims.batch_dim(dims)
         picked = split_dims.run("Index", split_dims.with_flat_batch(x, at, index.ndim - 1), positions, dims=(at,))
         return run_kernel(op, [picked, rows], attrs)
 
@@ -335,13 +336,8 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
 
 def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
     """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
-    rest, at = [n for d, n in enumerate(shape) if d not in dims], batch_dim(dims)
+    rest, at = [n for d, n in enumerate(shape) if d not in dims], split_dims.batch_dim(dims)
     return (*rest[:at], *batch, *rest[at:])
-
-
-def batch_dim(dims: tuple[int, ...]) -> int:
-    """Where the dims of B begin in the result of `Index`."""
-    return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
@@ -405,15 +401,18 @@ class SetItem(Op):
         return x.shape, x.dtype
 
     def sbp(x, value, index, *, ranks, basic, dims):
-        common_dims = Slice.common_dims if index is None else super(Slice, Slice).common_dims
-        (whole,), (part,) = common_dims(x.shape, {"index": basic})
-        left = "".join([c for d, c in enumerate(part) if d not in dims])
+        view = Slice if index is None else super(Slice, Slice)  # without the dims that are sliced
+        (x_dims,), (view_dims,) = view.common_dims(x.shape, {"index": basic})
+        value_dims = "".join([c for d, c in enumerate(view_dims) if d not in dims])
         if index is not None:
-            start = batch_dim(dims)
-            left = left[:start] + "." * (index.ndim - 1) + left[start:]
-        given = left[len(left) - value.ndim :]
-        given = "".join([c if n != 1 else "." for c, n in zip(given, value.shape, strict=True)])
-        return signatures([whole, given, None if index is None else "." * index.ndim], [whole], linear=[[0, 1]])
+            value_dims = (
+                value_dims[: split_dims.batch_dim(dims)]
+                + "." * (index.ndim - 1)
+                + value_dims[split_dims.batch_dim(dims) :]
+            )
+        value_dims = value_dims[len(value_dims) - value.ndim :]
+        value_dims = "".join([c if n != 1 else "." for c, n in zip(value_dims, value.shape, strict=True)])
+        return signatures([x_dims, value_dims, None if index is None else "." * index.ndim], [x_dims], linear=[[0, 1]])
 
     def on_shard(op, arrays, attrs, shard):
         (x, value, index), basic, dims = arrays, attrs["basic"], attrs["dims"]
@@ -433,10 +432,12 @@ class SetItem(Op):
             return run_kernel(op, arrays, attrs)
         check_coordinates("setitem", shape, index, indexed)
         positions, rows = split_dims.rows_of_part(index, indexed, shape, part)
-        at, batch = batch_dim(dims), index.shape[1:]
-        picked = picked_shape(sliced_shape("setitem", x.shape, basic), batch, dims)
-        values = split_dims.with_flat_batch(split_dims.run("Expand", value, shape=picked), at, len(batch))
-        return run_kernel(op, [x, split_dims.run("Index", values, positions, dims=(at,)), rows], attrs)
+        picked = picked_shape(sliced_shape("setitem", x.shape, basic), index.shape[1:], dims)
+        values = split_dims.run("Expand", value, shape=picked)
+        values = split_dims.with_flat_batch(values, split_dims.batch_dim(dims), index.ndim - 1)
+        return run_kernel(
+            op, [x, split_dims.run("Index", values, positions, dims=(split_dims.batch_dim(dims),)), rows], attrs
+        )
 
     def backward(ctx, dy):
         (index,) = ctx.saved

@@ -115,6 +115,11 @@ def along_part(index: Any, part: tuple[int, int]) -> tuple[Any, Any]:
     return memory.move(np.where(inside, coordinates, 0), device), memory.move(np.asarray(inside), device)
 
 
+def batch_dim(dims: tuple[int, ...]) -> int:
+    """Where the dims of B begin in the result of `Index`."""
+    return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+
+
 def sizes(part: Bounds) -> tuple[int, ...]:
     """The shape of a part."""
     return tuple([stop - start for start, stop in part])

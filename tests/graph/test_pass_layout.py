@@ -145,11 +145,11 @@ def test_a_transpose_stays_before_what_draws_in_the_order_of_memory():
     assert layout.run(program) is program
 
 
-def test_linear_layers_of_three_dims_work_on_two():
+def test_linear_layers_of_three_dims_need_no_views():
     model = flow.nn.Sequential(flow.nn.Linear(4, 8), flow.nn.GELU(), flow.nn.Dropout(0.5), flow.nn.Linear(8, 4))
     before = of_model(model, (2, 5, 4))
     after = dead_code.run(layout.run(algebraic.run(before)))
-    assert op_names(before).count("view") == 7 and op_names(after).count("view") == 2
+    assert op_names(before).count("view") == 0 and op_names(after).count("view") == 0
     gelu = next(i for i in after.instructions if i.op is Gelu)
     assert after.producers()[gelu.inputs[0]].op is Linear
     assert_same_results(before, after)

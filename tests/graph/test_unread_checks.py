@@ -127,7 +127,7 @@ def positional_and_attributes(op):
         return len(op.formula.operands), op.formula.attributes
     parameters = inspect.signature(op.infer).parameters.values()
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    attrs = {p.name: ATTRIBUTES.get(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    attrs = {p.name: ATTRIBUTES.get(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
     return len(inputs), attrs
 
 

@@ -237,7 +237,7 @@ def attribute_names(op: type[Op]) -> set[str]:
     if op.groups:
         return {p.name for p in parameters[op.groups :] if p.default is p.empty}  # others are for passes
     rule = inspect.signature(op.infer).parameters.values()
-    named = {p.name for p in rule if p.kind is p.KEYWORD_ONLY}
+    named = {p.name for p in rule if p.kind is p.KEYWORD_ONLY and p.default is p.empty}  # others: of global tensors
     if op is AvgPool2dGrad:
         return named | attribute_names(AvgPool2d)
     if any(p.kind is p.VAR_KEYWORD for p in rule):
