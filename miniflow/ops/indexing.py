@@ -27,6 +27,7 @@ from miniflow.ops.method import method
 from miniflow.ops.pointwise import pointwise, public_function_of
 from miniflow.ops.promotion import Number, broadcast_shape, cast, promote, result_type, to_device
 from miniflow.ops.shape import View, check_broadcast
+from miniflow.ops.split_dims import batch_dim
 from miniflow.ops.views import (
     Slice,
     adjoint_signatures,
@@ -286,9 +287,7 @@ class Index(Op):
         check_coordinates("getitem", shape, index, dims)
         positions, rows = split_dims.rows_of_part(index, dims, shape, shard.operands[0])
         picked = run_kernel(op, [x, rows], attrs)
-        return split_dims.spread(
-            picked, positions, split_dims.batch_dim(dims), index.ndim - 1, split_dims.sizes(shard.result)
-        )
+        return split_dims.spread(picked, positions, batch_dim(dims), index.ndim - 1, split_dims.sizes(shard.result))
 
     def backward(ctx, dy):
         return call(IndexIntoZeros, dy, *ctx.saved, shape=input_shape(ctx), **ctx.attrs, **split_as_input(ctx)), None
@@ -314,7 +313,7 @@ class IndexIntoZeros(Op):
             return run_kernel(op, arrays, attrs)
         check_coordinates("getitem", shard.shape, index, dims)
         positions, rows = split_dims.rows_of_part(index, dims, shard.shape, shard.result)
-        at = split_dims.batch_dim(dims)
+        at = batch_dim(dims)
         picked = split_dims.run("Index", split_dims.with_flat_batch(x, at, index.ndim - 1), positions, dims=(at,))
         return run_kernel(op, [picked, rows], attrs)
 
@@ -336,7 +335,7 @@ def check_coordinates(op: str, shape: tuple[int, ...], index: Any, dims: tuple[i
 
 def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
     """The shape of `Index`: B in place of the indexed dims if they are neighbours, else in front."""
-    rest, at = [n for d, n in enumerate(shape) if d not in dims], split_dims.batch_dim(dims)
+    rest, at = [n for d, n in enumerate(shape) if d not in dims], batch_dim(dims)
     return (*rest[:at], *batch, *rest[at:])
 
 
@@ -405,11 +404,7 @@ class SetItem(Op):
         (x_dims,), (view_dims,) = view.common_dims(x.shape, {"index": basic})
         value_dims = "".join([c for d, c in enumerate(view_dims) if d not in dims])
         if index is not None:
-            value_dims = (
-                value_dims[: split_dims.batch_dim(dims)]
-                + "." * (index.ndim - 1)
-                + value_dims[split_dims.batch_dim(dims) :]
-            )
+            value_dims = value_dims[: batch_dim(dims)] + "." * (index.ndim - 1) + value_dims[batch_dim(dims) :]
         value_dims = value_dims[len(value_dims) - value.ndim :]
         value_dims = "".join([c if n != 1 else "." for c, n in zip(value_dims, value.shape, strict=True)])
         return signatures([x_dims, value_dims, None if index is None else "." * index.ndim], [x_dims], linear=[[0, 1]])
@@ -434,10 +429,8 @@ class SetItem(Op):
         positions, rows = split_dims.rows_of_part(index, indexed, shape, part)
         picked = picked_shape(sliced_shape("setitem", x.shape, basic), index.shape[1:], dims)
         values = split_dims.run("Expand", value, shape=picked)
-        values = split_dims.with_flat_batch(values, split_dims.batch_dim(dims), index.ndim - 1)
-        return run_kernel(
-            op, [x, split_dims.run("Index", values, positions, dims=(split_dims.batch_dim(dims),)), rows], attrs
-        )
+        values = split_dims.with_flat_batch(values, batch_dim(dims), index.ndim - 1)
+        return run_kernel(op, [x, split_dims.run("Index", values, positions, dims=(batch_dim(dims),)), rows], attrs)
 
     def backward(ctx, dy):
         (index,) = ctx.saved

@@ -14,6 +14,7 @@ from miniflow.backends.registry import kernel_of
 from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Instruction, Slot
+from miniflow.graph.saved.attributes import attribute_names
 from miniflow.graph.saved.operands import RULES, inferred, known_ops
 from miniflow.nn import functional as F
 from miniflow.ops.pointwise import Pointwise
@@ -127,7 +128,7 @@ def positional_and_attributes(op):
         return len(op.formula.operands), op.formula.attributes
     parameters = inspect.signature(op.infer).parameters.values()
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    attrs = {p.name: ATTRIBUTES.get(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    attrs = {name: ATTRIBUTES.get(name) for name in attribute_names(op)}
     return len(inputs), attrs
 
 
