@@ -126,6 +126,8 @@ def test_layouts_of_global_tensors():
         classes = make(S(0), 8).long()
         losses = [flow.nn.functional.cross_entropy(make(sbp, 8, 10), classes) for sbp in (S(0), S(1))]
         assert [loss.sbp for loss in losses] == [(B,)] * 2
+        part, zero = make(S(0))[1:3], make(B, 2, 12, 16) * 0
+        assert [(y.sbp, y.isnan().all().item()) for y in (part / zero, part * (1 / zero))] == [((P,), True)] * 2
     finally:
         flow.parallel.simulate(1)
 

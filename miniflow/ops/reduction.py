@@ -455,10 +455,9 @@ def _extreme(op: type[Op], x: Tensor, dim: int, keepdim: bool) -> Extreme:
 
 def _first_index(op: type[Op], x: Tensor, dim: int) -> Tensor:
     """The first index of the extremum along a dim that is split, which stays with size 1: by two small all-reduces."""
-    x = x.detach()
-    extremum = call(op, x, dim=dim, keepdim=True)
+    x, dim = x.detach(), wrap_dim("max", dim, x.ndim)
+    extremum, n = call(op, x, dim=dim, keepdim=True), x.shape[dim]
     is_extremum = (x == extremum) | (x != x)  # there are NaNs where the extremum is one
-    dim, n = wrap_dim("max", dim, x.ndim), x.shape[dim]
     positions = constant_like(x, np.arange(n).reshape((n,) + (1,) * (x.ndim - 1 - dim)))
     return call(Amin, positions.where(is_extremum, n), dim=dim, keepdim=True)
 

@@ -8,7 +8,7 @@ from compare import assert_close
 from global_training import Layout, Transformer
 
 import miniflow as flow
-from miniflow.errors import IndexRangeError
+from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.nn import functional as F
 from miniflow.parallel import boxing
 from miniflow.sbp import show
@@ -216,6 +216,14 @@ def test_a_reduction_of_a_split_dim_sends_its_result(name, nan, four_ranks_of_ei
         y.sum().backward()
         want.sum().backward()
         assert_close(x.grad.numpy(), local.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", ["max", "argmin"])
+def test_the_error_for_no_elements_names_the_dim_as_one_of_local_tensors_does(function, four_ranks_of_eight):
+    x = flow.zeros(0, 3, placement=four_ranks_of_eight, sbp=S(0))
+    for y in (x, x.to_local()):
+        with pytest.raises(ShapeError, match=rf"^{function}: got shape \(0, 3\) and dim=0: no elements to reduce"):
+            getattr(y, function)(-2)
 
 
 OPTIONS = [
