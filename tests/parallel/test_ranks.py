@@ -571,7 +571,7 @@ def test_arrays_larger_than_a_message(tmp_path):
     assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr
 
 
-NODES = """
+DEVICES = """
 import os
 import miniflow as flow
 os.environ["MPI_LOCALRANKID"] = str(flow.env.get_rank() % 2)  # as on machines of two ranks each
@@ -582,8 +582,8 @@ print("right")
 
 
 def test_the_device_of_a_rank_is_by_its_number_on_its_machine(tmp_path):
-    (tmp_path / "nodes.py").write_text(NODES)
-    done = launch(3, tmp_path / "nodes.py", MINIFLOW_DEVICES="3")
+    (tmp_path / "devices.py").write_text(DEVICES)
+    done = launch(3, tmp_path / "devices.py", MINIFLOW_DEVICES="3")
     assert done.returncode == 0 and done.stdout.count("right") == 3, done.stderr
 
 
