@@ -45,8 +45,8 @@ class Candidate(NamedTuple):
     owed: int
 
     @property
-    def rank(self) -> tuple[bool, int, int, int]:
-        """The less, the better."""
+    def sort_key(self) -> tuple[bool, int, int, int]:
+        """The smaller, the better."""
         partial_sums = sum([entry is P for sbp in self.results for entry in sbp])
         return self.changes > 0, self.bytes + self.owed, partial_sums, self.changes
 
@@ -126,7 +126,7 @@ def candidates(
             (shape, dtype), unreduced = metas[i], (*outs[i][:k], P, *outs[i][k + 1 :])
             sent += boxing.cost(shape, where, unreduced, outs[i]) * dtype.itemsize
         found[layouts, outs, reductions] = Candidate(layouts, outs, reductions, changes, sent, owed)
-    return sorted(found.values(), key=lambda candidate: candidate.rank)
+    return sorted(found.values(), key=lambda candidate: candidate.sort_key)
 
 
 def results_of(op: type[Op], operands: Sequence[Any], attrs: dict[str, Any]) -> list[tuple[tuple[int, ...], np.dtype]]:

@@ -10,7 +10,8 @@ from global_training import Layout, Transformer
 import miniflow as flow
 from miniflow.errors import IndexRangeError, ShapeError
 from miniflow.nn import functional as F
-from miniflow.parallel import boxing
+from miniflow.parallel import boxing, dispatch
+from miniflow.parallel.dispatch import make_plan
 from miniflow.sbp import show
 from tools import tensor_parallel_bytes
 
@@ -109,6 +110,7 @@ READS = {
     "rows": lambda x: x[10:20],
     "chunk": lambda x: x.chunk(4)[1],
     "every third": lambda x: x[-20::3],
+    "every seventh, from all ranks": lambda x: x[3:95:7, 1::2],
     "row": lambda x: x[5],
     "negative": lambda x: x[-1, 2:],
     "new dims": lambda x: x[None, 3:60, None],
@@ -141,12 +143,20 @@ def four_ranks_of_eight():
     return flow.placement("cpu", range(4))
 
 
-def test_the_gradient_of_a_table_that_is_split_is_no_larger_than_a_part(four_ranks_of_eight):
+def test_the_gradient_of_a_table_that_is_split_is_no_larger_than_a_part(four_ranks_of_eight, monkeypatch):
     table = flow.tensor(TABLE, placement=four_ranks_of_eight, sbp=S(0), requires_grad=True)
-    tokens = flow.tensor(RANDOM.integers(0, 100, (2, 3)), placement=four_ranks_of_eight, sbp=B)
+    local, words = flow.tensor(TABLE, requires_grad=True), np.array([[60, 10, 61], [0, 60, 99]])
+    tokens = flow.tensor(words, placement=four_ranks_of_eight, sbp=B)
     loss = F.embedding(tokens, table, padding_idx=60).to_global(sbp=B).square().sum()
+    made = []
+    monkeypatch.setattr(
+        dispatch, "make_plan", lambda op, *rest: made.append((op, plan := make_plan(op, *rest))) or plan
+    )
     _, count = sent(loss.backward)
-    assert count == 0 and table.grad.sbp == (S(0),)
+    (gradient,) = [plan.results[0] for op, plan in made if op.__name__ == "EmbeddingGrad"]
+    assert count == 0 and gradient.sbp == table.grad.sbp == (S(0),)
+    F.embedding(flow.tensor(words), local, padding_idx=60).square().sum().backward()
+    assert_close(table.grad.numpy(), local.grad.numpy(), rtol=1e-6)
 
 
 WRITES = {
@@ -224,6 +234,12 @@ def test_the_error_for_no_elements_names_the_dim_as_one_of_local_tensors_does(fu
     for y in (x, x.to_local()):
         with pytest.raises(ShapeError, match=rf"^{function}: got shape \(0, 3\) and dim=0: no elements to reduce"):
             getattr(y, function)(-2)
+
+
+def test_the_deviation_of_equal_numbers_has_no_slope(four_ranks_of_eight):
+    x = flow.ones(8, 2, placement=four_ranks_of_eight, sbp=S(0), requires_grad=True)
+    x.std(0).sum().backward()
+    assert_same(x.grad.numpy(), np.zeros((8, 2), np.float32))
 
 
 OPTIONS = [
