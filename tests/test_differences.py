@@ -128,6 +128,8 @@ def test_layouts_of_global_tensors():
         assert [loss.sbp for loss in losses] == [(B,)] * 2
         part, zero = make(S(0))[1:3], make(B, 2, 12, 16) * 0
         assert [(y.sbp, y.isnan().all().item()) for y in (part / zero, part * (1 / zero))] == [((P,), True)] * 2
+        negative_zero = flow.tensor([-0.0, 1.0], placement=flow.placement("cpu", [0, 1]), sbp=S(0))
+        assert str(negative_zero[0:1].item()) == "0.0" and str(negative_zero.to_global(sbp=B)[0:1].item()) == "-0.0"
     finally:
         flow.parallel.simulate(1)
 
