@@ -45,7 +45,7 @@ def test_the_steps_of_the_document(tmp_path):
     layers.write_text(f"{layers.read_text()}\n\n{layer}")
     table.write_text(table.read_text().replace('    Row("silu"', f'    {row.strip()},\n    Row("silu"'))
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
-    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "softsign"]
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--all", "-k", "softsign"]
     pytest_command += [f"tests/{folder}/test_samples.py" for folder in ("ops", "kernels", "graph")]
     tested = subprocess.run(pytest_command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert tested.returncode == 0 and " passed" in tested.stdout, tested.stdout[-2000:]

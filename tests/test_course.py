@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_wrong_solution_is_rejected(name, wrong):
     outcomes = run(LESSONS[name], f"wrong:{wrong}", options=["-k", test])
     messages = [o.message for o in outcomes if o.outcome != "passed" and o.test.partition("[")[0] == test]
     assert any(fields["message"] in message for message in messages), outcomes
+
+
+@pytest.mark.parametrize("name", [name for name, found in LESSONS.items() if equivalent(found)])
+def test_equivalent_mutants_are_named_exactly(name):
+    found = LESSONS[name]
+    made = Counter(with_line(found, what) for what, _, _ in mutants(found.solution.read_text(encoding="utf-8")))
+    assert {known: made[known] for known in equivalent(found)} == dict.fromkeys(equivalent(found), 1)
 
 
 @pytest.mark.slow

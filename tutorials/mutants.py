@@ -36,17 +36,12 @@ def mutants(source: str) -> Iterator[tuple[str, str, str]]:
     tree = ast.parse(source)
     inside = {line: region.task for region in regions_of(source) for line in range(region.first, region.last + 1)}
     nodes = [node for node in ast.walk(tree) if getattr(node, "lineno", 0) in inside]
-    for number, node in enumerate(nodes):
-        for choice in range(len(list(changed(node)))):
-            fresh = copy.deepcopy(tree)
-            twin = [n for n in ast.walk(fresh) if getattr(n, "lineno", 0) in inside][number]
-            new = list(changed(twin))[choice]
-            Replace(twin, new).visit(fresh)
-            yield (
-                f"line {node.lineno}: {ast.unparse(node)} -> {ast.unparse(new)}",
-                inside[node.lineno],
-                ast.unparse(ast.fix_missing_locations(fresh)),
-            )
+    for node in nodes:
+        for new in changed(node):
+            Replace(node, new).visit(tree)
+            what = f"line {node.lineno}: {ast.unparse(node)} -> {ast.unparse(new)}"
+            yield what, inside[node.lineno], ast.unparse(tree)
+            Replace(new, node).visit(tree)
 
 
 def changed(node: ast.AST) -> Iterator[ast.AST]:
@@ -130,10 +125,11 @@ def passes(of: Lesson, path: Path, first: str, limit: int) -> bool:
 
 
 def equivalent(of: Lesson) -> dict[str, str]:
-    """Mutants that are no worse than the solution, with the reason: lines `line | change | reason` of equivalent.txt.
+    """Mutants that are no worse than the solution, with the reason: lines `function | line | change | reason` of
+    equivalent.txt.
 
     Returns:
-        "line | change" -> reason.
+        "function | line | change" -> reason.
     """
     path = of.folder / "equivalent.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -141,9 +137,12 @@ def equivalent(of: Lesson) -> dict[str, str]:
 
 
 def with_line(of: Lesson, what: str) -> str:
-    """What a mutant changes, as `equivalent` has it: of "line 12: i < n -> i <= n", "if i < n: | i < n -> i <= n"."""
+    """What a mutant changes, as `equivalent` has it: "line 2: i < n -> i <= n" as "f | if i < n: | i < n -> i <= n"."""
     number, _, change = what.removeprefix("line ").partition(": ")
-    return f"{of.solution.read_text(encoding='utf-8').splitlines()[int(number) - 1].strip()} | {change}"
+    source = of.solution.read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    inside = next((f.name for f in functions if f.lineno <= int(number) <= f.end_lineno), "")
+    return f"{inside} | {source.splitlines()[int(number) - 1].strip()} | {change}"
 
 
 if __name__ == "__main__":

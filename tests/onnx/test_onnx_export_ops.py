@@ -30,7 +30,7 @@ SINCE = {
     11: "round gather median nanmedian quantile nanquantile index_fill index_copy searchsorted bucketize isin "
     "select_scatter slice_scatter slice_update multi_margin_loss ctc_loss gather_nd tensor_scatter_nd_update "
     "batch_gather in_top_k cumsum masked_scatter diagonal_scatter",
-    16: "roi_align scatter_reduce scatter put histc scatter_add index_add scatter_nd",
+    16: "roi_align scatter_reduce scatter put histc scatter_add index_add scatter_nd embedding_bag",
     18: "bitwise_and bitwise_or bitwise_xor bitwise_not",
     26: "cumprod multilabel_margin_loss",
 }

@@ -87,8 +87,9 @@ def translate(step):
     elif step.op == "softmax":
         attributes = {"axis": step.options["dim"]}
     elif step.op == "reshape":
-        inputs.append(f"{step.output}.shape")
-        constants[inputs[-1]] = np.array([-1, *step.options["shape"][1:]], np.int64)
+        shape = f"{step.output}.shape"
+        inputs.append(shape)
+        constants[shape] = np.array([-1, *step.options["shape"][1:]], np.int64)
     return helper.make_node(NAMES[step.op], inputs, [step.output], **attributes), constants
     # end
 
