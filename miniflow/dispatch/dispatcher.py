@@ -89,6 +89,7 @@ class Op:
     computes_in_first = False  # it writes to its first input, in the dtype of that
     sbp: Callable | None = None  # sbp(*operands, ranks, **attrs): signatures for a placement dimension of so many ranks
     made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
+    communicates = False  # ranks exchange values by it: graphs keep all of them, in order
 
     # of an update, see `update`
     groups = 0  # how many groups of inputs it takes

@@ -57,8 +57,12 @@ class Compiled:
         with self._stage("optimizing graph"):
             self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):
-            self.replay = GlobalReplay(self.program) if self.program.is_global else Replay(self.program, self.config)
-        tensors = {slot.name: self.program.tensors[slot] for slot in self.program.states}
+            recorded, steps = self.recording.program, graph._micro_batches
+            if recorded.is_global:
+                self.replay = GlobalReplay(recorded, self.program, self.config, steps)
+            else:
+                self.replay = Replay(self.program, self.config)
+        tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         aliases = self.recording.program.aliases
         self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent)
         if frozen := self.watch.frozen():

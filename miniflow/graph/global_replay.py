@@ -1,92 +1,57 @@
-"""Replay a program over global arrays: instruction after instruction, each on the shards that this process owns.
-
-Boxing is an instruction like the others. Nothing is fused and no memory is planned: what is saved is autograd, and the
-choice of signatures.
-"""
+"""Replay a program over global arrays: their shards go through the lowered program, and come out as global arrays."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from miniflow.backends import memory
-from miniflow.errors import GraphError
-from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Program, Slot
-from miniflow.graph.replay import check_state
-from miniflow.parallel import world
+from miniflow.graph.replay import Replay, check_state
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.parallel.partition import GlobalMeta, local_shape
 
 
-class GlobalReplay:
-    """Runs a program again and again.
+class GlobalReplay(Replay):
+    """Runs a lowered program again and again; see `lower`.
 
     Args:
+        recorded: the program over global arrays, of one micro-batch.
         program: after all passes.
-
-    Raises:
-        GraphError: if some of its arrays are local.
+        config: see `Replay`.
+        steps: how many micro-batches make a batch.
     """
 
-    def __init__(self, program: Program):
-        local = [slot.name for slot in (*program.inputs, *program.states) if not slot.is_global]
-        if local:
-            raise GraphError(
-                f"{program.name}: {local[0]} is local, and other tensors of the graph are global; expected one kind: "
-                "x.to_global(placement, sbp)"
-            )
-        self.program = program
-        self.tensors = [program.tensors[slot] for slot in program.states]
-        self._last = self._last_reads()
-        self._borrowed = {*program.inputs, *program.states, *program.constants}  # what is in memory that others hold
-        for instruction in program.instructions:
-            if instruction.op.view and instruction.inputs[0] in self._borrowed:
-                self._borrowed.update(instruction.outputs)
-        self._lock = threading.Lock()
-
-    @property
-    def plan(self) -> NoReturn:
-        """Refused: there is none."""
-        raise GraphError(f"{self.program.name}: no memory is planned for global tensors")
-
-    def _last_reads(self) -> list[list[Slot]]:
-        """For each instruction the slots that nothing reads after it."""
-        program = self.program
-        needed = {*program.results, *program.states, *program.constants, *program.inputs}
-        last: dict[Slot, int] = {}
-        for number, instruction in enumerate(program.instructions):
-            last.update(dict.fromkeys([*instruction.waits_for, *instruction.outputs], number))
-        return [[s for s, k in last.items() if k == n and s not in needed] for n in range(len(program.instructions))]
+    def __init__(self, recorded: Program, program: Program, config: Any = None, steps: int = 1):
+        self.recorded = recorded
+        self.global_tensors = [(slot, recorded.tensors[slot]) for slot in recorded.states]
+        self.global_written = [recorded.tensors[slot] for slot in recorded.writes]
+        super().__init__(program, config)
+        self.results, shapes = [], iter([slot.shape for slot in program.outputs])
+        for slot in recorded.outputs:
+            owned = slot.device.placement.owned
+            self.results.append(joined(slot, dict(zip(owned, shapes, strict=False)), steps))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of one call; states are changed in place.
 
         Args:
-            inputs: global arrays of the layouts of `program.inputs`.
+            inputs: global arrays of the layouts of the inputs.
         """
-        program = self.program
-        with self._lock:
-            values: dict[Slot, Any] = dict(zip(program.inputs, inputs, strict=True))
-            for slot, tensor in zip(program.states, self.tensors, strict=True):
-                check_state(program.name, slot, tensor._array)
-                values[slot] = tensor._array
-            values.update(program.constants)
-            program.draws.take()
-            numbers = agreed({name: scalar.source() for name, scalar in program.scalars().items()})
-            for instruction, done in zip(program.instructions, self._last, strict=True):
-                values.update(zip(instruction.outputs, execute(instruction, values, numbers), strict=True))
-                for slot in done:
-                    del values[slot]
-            values.update({slot: values[slot].copy() for slot in self._borrowed.intersection(program.results)})
-            outputs = [values[slot] for slot in program.outputs]
-            for slot, value in program.writes.items():
-                memory.copy_into(program.tensors[slot]._array, values[value])
-                program.tensors[slot]._written()
-            return outputs
+        for slot, tensor in self.global_tensors:
+            if tensor._array.meta is not slot.device:
+                check_state(self.recorded.name, slot, tensor._array)
+        arrays = iter(super().__call__([shard for x in inputs for shard in x.shards.values()]))
+        for tensor in self.global_written:
+            tensor._array.wrote()
+            tensor._written()
+        return [GlobalArray(meta, {r: next(arrays) for r in meta.placement.owned}) for meta in self.results]
 
 
-def agreed(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a call, of rank 0 for all ranks: seeds and offsets of random draws may differ."""
-    if not any(name.startswith("draw.") for name in numbers) or len(world.owned()) == world.size():
-        return numbers
-    return world.communicator().all_gather_object(numbers, range(world.size()))[0]
+def joined(slot: Slot, shapes: dict[int, tuple[int, ...]], steps: int) -> GlobalMeta:
+    """The layout of an output, of whose shards those of all micro-batches may have been put together."""
+    meta = slot.device
+    whole = (steps * meta.shape[0], *meta.shape[1:]) if meta.shape else (steps,)
+    for shape in (meta.shape, whole):
+        if all(local_shape(shape, meta.placement, meta.sbp, r) == own for r, own in shapes.items()):
+            return GlobalMeta.of(meta.placement, meta.sbp, shape, meta.dtype)
+    raise AssertionError(f"shards of shapes {shapes} are none of {slot} or of {steps} such")

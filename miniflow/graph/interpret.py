@@ -9,7 +9,7 @@ from typing import Any
 
 from miniflow.backends.memory import row_major, to_host
 from miniflow.backends.registry import kernel_of
-from miniflow.dispatch.dispatcher import as_array, kernel_on, run_kernel
+from miniflow.dispatch.dispatcher import as_array, kernel_on
 from miniflow.graph.ir import Instruction, Program, Slot, with_numbers
 
 
@@ -48,10 +48,7 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
         if instruction.unless is None or not bool(to_host(values[instruction.unless])):
             run_update(instruction, arrays, attrs)
         return [arrays[position] for position in mutated]
-    if instruction.outputs[0].is_global:
-        result = run_kernel(instruction.op, arrays, attrs)
-    else:
-        result = kernel_on(instruction.op, instruction.outputs[0].device.type)(*arrays, **attrs)
+    result = kernel_on(instruction.op, instruction.outputs[0].device.type)(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
     return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
 
@@ -60,8 +57,5 @@ def run_update(instruction: Instruction, arrays: list[Any], attrs: dict[str, Any
     """Call an update's kernel, which takes each group of inputs (parameters, gradients, states ...) as a list."""
     each = len(arrays) // instruction.op.groups
     groups = [arrays[i : i + each] for i in range(0, len(arrays), each)]
-    if hasattr(groups[0][0], "update"):
-        groups[0][0].update(instruction.op, groups, attrs)
-        return
     device = next(slot for slot in instruction.inputs if isinstance(slot, Slot)).device.type
     kernel_of(device, instruction.op.__name__).run(*groups, **attrs)

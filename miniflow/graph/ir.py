@@ -164,8 +164,9 @@ class Draws:
     stands where eager mode would have left it.
     """
 
-    def __init__(self, generators: Sequence[Any] = ()):
+    def __init__(self, generators: Sequence[Any] = (), agree: Callable[[list], list] = list):
         self.generators = list(generators)
+        self.agree = agree  # for programs over global arrays: which of the draws of all ranks count
         self._taken: list[tuple[int, int]] = []
 
     def add(self, generator: Any) -> tuple[Scalar, Scalar]:
@@ -182,11 +183,11 @@ class Draws:
 
     def take(self) -> None:
         """Take all draws of a call."""
-        self._taken = [generator.next_draw() for generator in self.generators]
+        self._taken = self.agree([generator.next_draw() for generator in self.generators])
 
     def repeated(self, times: int) -> Draws:
         """The draws of `times` calls, one after the other: draw N of call k is number k * len(generators) + N."""
-        return Draws(self.generators * times)
+        return Draws(self.generators * times, self.agree)
 
 
 @dataclass(eq=False)

@@ -23,6 +23,7 @@ from miniflow.graph.trace import active, record
 from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
+from miniflow.parallel.partition import GlobalMeta, local_shape
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -390,17 +391,22 @@ def micro(value: tuple, steps: int, name: str) -> tuple:
     shape, dtype, device = value
     if steps == 1 or not shape:
         return value
-    if device.is_global:
-        raise GraphError(
-            f"set_gradient_accumulation_steps({steps}): {name} is a global tensor, not cut into micro-batches; "
-            "call backward for each of them in eager mode"
-        )
     if shape[0] % steps:
         raise GraphError(
             f"set_gradient_accumulation_steps({steps}): {name} has shape {tuple(shape)}, whose first dimension cannot "
             f"be cut into {steps} equal micro-batches; use a batch size that {steps} divides"
         )
-    return (shape[0] // steps, *shape[1:]), dtype, device
+    cut = (shape[0] // steps, *shape[1:])
+    if device.is_global:
+        where, sbp = device.placement, device.sbp
+        shards = [[local_shape(x, where, sbp, r)[0] for r in where.flat] for x in (shape, cut)]
+        if shards[0] != [steps * n for n in shards[1]]:
+            raise GraphError(
+                f"set_gradient_accumulation_steps({steps}): {name} has shape {tuple(shape)}, of which ranks hold "
+                f"{shards[0]} along the first dimension; expected shards that can be cut into {steps} equal parts"
+            )
+        device = GlobalMeta.of(where, sbp, cut, dtype)
+    return cut, dtype, device
 
 
 def _as_arguments(tree: Tree) -> Tree:

@@ -48,6 +48,7 @@ from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
 from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
 from miniflow.ops.shape import Clone, View, can_view
+from miniflow.parallel import world
 from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray, GlobalMeta
 from miniflow.parallel.tensors import Boxing
@@ -553,6 +554,8 @@ class Tracer:
             if cell.value is not slot and slot in states:
                 program.writes[slot] = cell.value
         program.draws = self.draws
+        if program.is_global:
+            program.draws.agree = of_rank_0
         self._refuse_shared_memory()
         return program
 
@@ -577,6 +580,13 @@ class Tracer:
         """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
         start = self._written.get(id(self._state_of[written]))
         return start is not None and self.program.last_read(other) >= start
+
+
+def of_rank_0(draws: list) -> list:
+    """The draws of rank 0, for all ranks: their seeds and offsets may differ."""
+    if not draws or len(world.owned()) == world.size():
+        return draws
+    return world.communicator().all_gather_object(draws, range(world.size()))[0]
 
 
 def user_lines() -> list[str]:

@@ -74,6 +74,22 @@ def test_an_evaluation_graph_is_eager_evaluation(four_ranks):
         graph(x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.broadcast)).to_local())
 
 
+@pytest.mark.parametrize(("data", "tensor"), [(2, 1), (1, 2), (2, 2)])
+def test_micro_batches(data, tensor, four_ranks):
+    """A step over two micro-batches of each rank is one over the batch."""
+    layout, found, want = Layout(data, tensor), [], []
+    for losses, steps in ((found, 2), (want, 1)):
+        flow.manual_seed(0)
+        layout.place(model := Transformer())
+        step = Step(model, flow.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+        step.config.set_gradient_accumulation_steps(steps)
+        for number in range(4):
+            losses.append(step(*layout.batch(Transformer.batch(number))).numpy())
+    assert found[0].shape == (2,) and want[0].shape == ()
+    assert_close(np.mean(found, 1), np.array(want), rtol=1e-5, atol=1e-6)
+    assert step.memory().after > 0
+
+
 @pytest.mark.parametrize("sbp", [B, S(0)], ids=repr)
 def test_a_copy_of_a_state_stays_what_it_was(sbp, four_ranks):
     """Values of states that are copied in the step do not change with these at its end."""
@@ -133,12 +149,10 @@ def test_what_graphs_of_global_tensors_refuse(four_ranks, tmp_path):
     with pytest.raises(flow.errors.GraphError, match="is not saved"):
         flow.save(graph, tmp_path / "graph")
     step = Step(model := Transformer(), flow.optim.SGD(model.parameters(), lr=0.1))
-    step.config.set_gradient_accumulation_steps(2)
-    Layout(2, 2).place(model)
-    with pytest.raises(flow.errors.GraphError, match="not cut into micro-batches"):
-        step(*Layout(2, 2).batch(Transformer.batch(0)))
-    with pytest.raises(flow.errors.GraphError, match="no memory is planned"):
-        graph.memory()
+    step.config.set_gradient_accumulation_steps(4)
+    Layout(4, 1).place(model)
+    with pytest.raises(flow.errors.GraphError, match=r"hold \[2, 2, 2, 2\].*4 equal parts"):
+        step(*Layout(4, 1).batch(Transformer.batch(0)))
     with pytest.raises(flow.errors.GraphTraceError, match="to_local"):
         Predict(lambda x: x.to_local())(x)
     with pytest.raises(flow.errors.GraphTraceError, match="to_global"):

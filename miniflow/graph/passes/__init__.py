@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from miniflow.graph import lower
 from miniflow.graph.ir import Program
 
 PIPELINE = (
     # what is computed
     "autocast",
-    "accumulation",
     "checkpointing",
     "dead_code",
+    "accumulation",
     "sparse_update",
     # the same with less
     "algebraic",
@@ -48,7 +49,7 @@ PIPELINE = (
     # in which order
     "early_update",
 )
-FOR_GLOBAL = ("autocast", "checkpointing", "dead_code", "cse")  # the others make arrays of one device
+GLOBAL = 3  # how many of them run on programs over global arrays, before these are lowered
 VARIABLE = "MINIFLOW_DEBUG_PASS"
 USER = 6  # calls from the line that calls a graph to `run_passes`: where warnings point
 
@@ -81,9 +82,10 @@ def run_passes(program: Program, config: Any, report: list[PassRecord] | None = 
             f"{VARIABLE}={shown!r} shows nothing; expected ALL or one of {', '.join(dict.fromkeys(PIPELINE))}.",
             stacklevel=USER,
         )
-    is_global = program.is_global
-    for name in PIPELINE:
-        if name not in config.disabled_passes and (name in FOR_GLOBAL or not is_global):
+    for number, name in enumerate(PIPELINE):
+        if number == GLOBAL:
+            program = lower.run(program)
+        if name not in config.disabled_passes:
             program = run_pass(name, program, config, report)
     return program
 

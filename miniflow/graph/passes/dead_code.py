@@ -1,9 +1,9 @@
 """Drop what is not read: instructions without effect on a result, and constants without a reader.
 
 An instruction lives if one of its outputs is read by a living one, is an output of the program, or is the new value of
-a state, or if it refuses some values: eager mode raises, whether its result is read or not. Walking backwards, every
-reader is met before what it reads. Saves the time and memory of statistics, gradients and masks that were recorded but
-not used, and of what other passes left behind.
+a state, if it refuses some values (eager mode raises, whether its result is read or not), or if ranks exchange values
+by it. Walking backwards, every reader is met before what it reads. Saves the time and memory of statistics, gradients
+and masks that were recorded but not used, and of what other passes left behind.
 
 A random op may be dropped, but not its draw: `program.draws` keeps the place of each in its generator's sequence, so
 that the ops that stay draw the same numbers as in eager mode.
@@ -32,7 +32,8 @@ def living_instructions(program: Program) -> list[Instruction]:
     needed: set[Slot] = set(program.results)
     living = []
     for instruction in reversed(program.instructions):
-        if may_refuse(instruction) or any(slot in needed for slot in instruction.outputs):
+        has_effect = may_refuse(instruction) or instruction.op.communicates
+        if has_effect or any(slot in needed for slot in instruction.outputs):
             living.append(instruction)
             needed.update(instruction.waits_for)
     return living[::-1]

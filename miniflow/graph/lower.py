@@ -1,0 +1,398 @@
+"""Lowering: a program over global arrays becomes one over the shards that this process owns.
+
+Each global slot becomes one slot for each owned rank, each instruction one for each rank, and boxing one instruction
+whose operands are the shards. Under MPI a process owns one rank, simulated it owns all: the code is the same. All
+passes, the plan and the replay then apply as to any program:
+
+    %2:f32[8, 4] (P) = linear(%0, %1)        %4:f32[8, 2] = linear(%0, %2)        # rank 0
+    %3:f32[8, 4] (B) = boxing(%2, P to B)    %5:f32[8, 2] = linear(%1, %3)        # rank 1
+                                             %6, %7 = boxing(%4, %5, P to B)
+
+What an operator does on a part of a tensor (`Op.on_shard`) is recorded too; where that depends on values, such as the
+indices of an embedding whose rows are split, it is one instruction, `on_shard`, that runs it at each call.
+
+Source: the same idea as in Xu et al. 2021, "GSPMD: General and Scalable Parallelization for ML Computation Graphs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from miniflow.backends import memory
+from miniflow.backends.geometry import LaidOut, layout_of
+from miniflow.backends.registry import kernel, kernel_of
+from miniflow.device import of_array
+from miniflow.dispatch.dispatcher import Op, Shard, is_array
+from miniflow.dispatch.tape import Version
+from miniflow.errors import GraphError
+from miniflow.graph.ir import CONSTANT, UPDATE, Instruction, Program, Slot, scalars_in
+from miniflow.parallel import world
+from miniflow.parallel.boxing import box, reduce_along
+from miniflow.parallel.dispatch import Plan, make_plan
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.parallel.partition import GlobalMeta, local_shape, shape_of
+from miniflow.parallel.tensors import Boxing
+from miniflow.sbp import B, NdSbp, P, show
+
+
+def run(program: Program) -> Program:
+    """The program of the shards; a program over local arrays is left as it is.
+
+    Raises:
+        GraphError: if some of the inputs and states are local, others global.
+    """
+    return Lowering(program).run() if program.is_global else program
+
+
+class Lowering:
+    """The lowering of one program.
+
+    Attributes:
+        shards: global slot -> rank -> the slot of its shard, for the ranks that this process owns.
+        layouts: in which order the elements of a shard lie, if not row-major.
+        instructions: those written so far.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.shards: dict[Slot, dict[int, Slot]] = {}
+        self.layouts: dict[Slot, np.ndarray] = {}
+        self.constants: dict[Slot, Any] = {}
+        self.instructions: list[Instruction] = []
+        self.last_sent: Slot | None = None  # under MPI: what the last exchange has made
+        self.template: Instruction | None = None  # the global instruction that is being lowered
+        readers = program.consumers()
+        self.only_for_update = {
+            slot for slot, found in readers.items()
+            if slot not in program.outputs and all(reader.phase == UPDATE for reader in found)
+        }  # fmt: skip
+
+    def run(self) -> Program:
+        """The program of the shards."""
+        program = self.program
+        local = [slot.name for slot in (*program.inputs, *program.states) if not slot.is_global]
+        if local:
+            raise GraphError(
+                f"{program.name}: {local[0]} is local, and other tensors of the graph are global; expected one kind: "
+                "x.to_global(placement, sbp)"
+            )
+        for slot in (*program.inputs, *program.states):
+            self.split(slot, name=slot.name, kind=slot.kind, requires_grad=slot.requires_grad)
+        tensors = {}
+        for slot in program.states:
+            for rank, shard in self.shards[slot].items():
+                tensors[shard] = ShardOf(program.tensors[slot], rank)
+                self.layouts[shard] = memory.layout(tensors[shard]._array)
+        for slot, array in program.constants.items():
+            for rank, shard in self.split(slot, kind=CONSTANT).items():
+                self.constants[shard] = array.shards[rank]
+                self.layouts[shard] = memory.layout(array.shards[rank])
+        for instruction in program.instructions:
+            self.template = instruction
+            self.lower(instruction)
+        writes = [self.pairs(state, self.boxed(value, state.device.sbp)) for state, value in program.writes.items()]
+        positions = {slot: i for i, slot in enumerate(self.all_of(program.inputs))}
+        late = [(positions[x], s) for i, state in program.late_reads for x, s in self.pairs(program.inputs[i], state)]
+        return Program(
+            inputs=self.all_of(program.inputs),
+            states=self.all_of(program.states),
+            constants=self.constants,
+            instructions=self.instructions,
+            outputs=self.all_of(program.outputs),
+            writes=dict([pair for pairs in writes for pair in pairs]),
+            tensors=tensors,
+            late_reads=late,
+            draws=program.draws,
+            name=program.name,
+        )
+
+    # slots
+
+    def split(self, slot: Slot, **options: Any) -> dict[int, Slot]:
+        """Slots for the shards of a global slot."""
+        meta, name = slot.device, options.pop("name", "")
+        owned = meta.placement.owned
+        self.shards[slot] = {
+            r: Slot(
+                local_shape(meta.shape, meta.placement, meta.sbp, r), meta.dtype, world.device(meta.type, r),
+                name=f"{name}@{r}" if name and len(owned) > 1 else name, **options,
+            )
+            for r in owned
+        }  # fmt: skip
+        return self.shards[slot]
+
+    def all_of(self, slots: Iterable[Slot]) -> list[Slot]:
+        """The shards of several slots, one after the other."""
+        return [shard for slot in slots for shard in self.shards[slot].values()]
+
+    def pairs(self, a: Slot, b: Slot) -> list[tuple[Slot, Slot]]:
+        """The shards of two slots that lie on the same ranks."""
+        return [(self.shards[a][r], self.shards[b][r]) for r in self.shards[a] if r in self.shards[b]]
+
+    # instructions
+
+    def lower(self, instruction: Instruction) -> None:
+        """Write what the ranks of this process do for a global instruction."""
+        if instruction.op is Boxing:
+            (x,), (y,) = instruction.inputs, instruction.outputs
+            self.box(x, y, UPDATE if y in self.only_for_update else instruction.phase)
+        elif instruction.mutates:
+            self.update(instruction)
+        else:
+            self.compute(instruction)
+
+    def append(self, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Slot], attrs: dict[str, Any],
+               **changes: Any) -> None:  # fmt: skip
+        """Append an instruction, at the place of the global one."""
+        after = self.template.after
+        if after is not None:
+            after = next(iter(self.shards[after].values()))
+        changes = {"unless": None, "after": after, **changes}
+        self.instructions.append(self.template.with_(op=op, inputs=inputs, outputs=outputs, attrs=attrs, **changes))
+
+    def compute(self, instruction: Instruction) -> None:
+        """Each rank computes with its shards, as `parallel.dispatch.compute` does it."""
+        op, attrs = instruction.op, instruction.attrs
+        wholes = [GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in instruction.inputs]
+        plan = make_plan(op, tuple(wholes), attrs)
+        if plan.boxed or [slot.device for slot in instruction.outputs] != plan.results:
+            raise AssertionError(f"{op.function_name} was recorded with another signature than {plan}")
+        made: list[dict[int, Slot]] = [{} for _ in instruction.outputs]
+        for rank in plan.parts:
+            for found, shard in zip(made, self.on_rank(rank, instruction, plan, wholes), strict=True):
+                found[rank] = shard
+        for i, k, by in plan.reductions:
+            where, before = plan.results[i].placement, made[i]
+            made[i] = {r: slot.like() for r, slot in before.items()}
+            attributes = {"where": where, "dims": (k,), "by": by}
+            self.exchange(AllReduceShards, list(before.values()), list(made[i].values()), attributes)
+        self.shards.update(zip(instruction.outputs, made, strict=True))
+
+    def on_rank(self, rank: int, instruction: Instruction, plan: Plan, wholes: list) -> list[Slot]:
+        """What one rank computes: the slots of the results."""
+        op, (result, parts) = instruction.op, plan.parts[rank]
+        inputs = [self.shards[x][rank] if isinstance(x, Slot) else x for x in instruction.inputs]
+        attrs = instruction.attrs
+        if "shape" in attrs:
+            attrs = attrs | {"shape": shape_of(result)}
+        shard = Shard(result, plan.results[0].shape, parts, wholes)
+        is_random = any(True for value in attrs.values() for _ in scalars_in(value))
+        if op.on_shard is Op.on_shard or is_random and shape_of(result) == shard.shape:
+            return self.emit(op, inputs, attrs)
+        before = len(self.instructions)
+        try:
+            if is_random:  # the numbers of a part are some of those of the whole
+                raise ValuesNeeded
+            results = op.on_shard(op, [self.traced(x) for x in inputs], attrs, shard)
+        except ValuesNeeded:
+            del self.instructions[before:]
+            layouts = [(local_shape(m.shape, m.placement, m.sbp, rank), m.dtype) for m in plan.results]
+            return self.emit(OnShard, inputs, {**attrs, "op": op, "shard": shard, "results": tuple(layouts)})
+        return [self.slot_of(x) for x in ([results] if op.single else results)]
+
+    def emit(self, op: type[Op], inputs: Sequence[Any], attrs: dict[str, Any]) -> list[Slot]:
+        """Append an instruction of one rank; its outputs are what `infer` says."""
+        results = op.infer(*inputs, **attrs)
+        device = next(x.device for x in inputs if isinstance(x, Slot))
+        outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
+        if op.view:
+            self.layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self.layout(inputs[0]), **attrs)
+        self.append(op, inputs, outputs, dict(attrs))
+        return outputs
+
+    def layout(self, slot: Slot) -> np.ndarray:
+        """In which order the elements of a slot lie."""
+        return self.layouts[slot] if slot in self.layouts else layout_of(slot.shape, slot.dtype)
+
+    def update(self, instruction: Instruction) -> None:
+        """Gradients and states get the layout of their parameter, and each rank updates its shards."""
+        p, unless = instruction.inputs[0], instruction.unless
+        where, sbp = p.device.placement, tuple([B if entry is P else entry for entry in p.device.sbp])
+        inputs = [self.boxed(x, sbp) if isinstance(x, Slot) and x.shape == p.shape else x for x in instruction.inputs]
+        for i, new in zip(instruction.mutates, instruction.outputs, strict=True):
+            self.shards[new] = {r: shard.like() for r, shard in self.shards[inputs[i]].items()}
+        for r in where.owned:
+            shards = [self.shards[x][r] if isinstance(x, Slot) else x for x in inputs]
+            outputs = [self.shards[slot][r] for slot in instruction.outputs]
+            for i, output in zip(instruction.mutates, outputs, strict=True):
+                self.layouts[output] = self.layout(shards[i])
+            flag = None if unless is None else self.shards[unless][r]
+            self.append(instruction.op, shards, outputs, instruction.attrs, unless=flag)
+
+    # between ranks
+
+    def boxed(self, slot: Slot, sbp: NdSbp) -> Slot:
+        """A slot in another layout, for an update or a state."""
+        if slot.device.sbp == sbp:
+            return slot
+        result = Slot(slot.shape, slot.dtype, GlobalMeta.of(slot.device.placement, sbp, slot.shape, slot.dtype))
+        self.box(slot, result, UPDATE)
+        return result
+
+    def box(self, x: Slot, y: Slot, phase: str) -> None:
+        """Write the boxing of a global slot into another."""
+        shards = self.split(y)
+        attrs = {"before": x.device, "after": y.device}
+        self.exchange(BoxShards, list(self.shards[x].values()), list(shards.values()), attrs, phase=phase)
+
+    def exchange(self, op: type[Op], inputs: list[Slot], outputs: list[Slot], attrs: dict[str, Any],
+                 **changes: Any) -> None:  # fmt: skip
+        """Append an exchange between ranks. Of several processes all run theirs in the same order: each waits for the
+        last one, and those that only send make an empty array."""
+        if not inputs and not outputs:
+            return
+        outputs = outputs or [Slot((0,), inputs[0].dtype, inputs[0].device)]
+        if self.last_sent is not None:
+            changes["after"] = self.last_sent
+        self.append(op, inputs, outputs, attrs, **changes)
+        if len(world.owned()) < world.size():
+            self.last_sent = outputs[0]
+
+    # what runs on a shard
+
+    def traced(self, x: Any) -> Any:
+        """The operand of `Op.on_shard` for a slot."""
+        return ShardSymbol(self, x, self.layout(x)) if isinstance(x, Slot) else x
+
+    def slot_of(self, x: Any) -> Any:
+        """The slot of what such a function works with; arrays that it made are constants."""
+        if isinstance(x, ShardSymbol):
+            return x.slot
+        if not is_array(x):
+            return x
+        slot = Slot(x.shape, x.dtype, of_array(x), CONSTANT)
+        self.constants[slot] = x
+        return slot
+
+    def run_traced(self, op: type[Op], arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Append what such a function computes."""
+        results = [self.traced(slot) for slot in self.emit(op, [self.slot_of(x) for x in arrays], attrs)]
+        return results[0] if op.single else tuple(results)
+
+
+class ValuesNeeded(Exception):
+    """A function looks at the values of a shard, which has none before the program runs."""
+
+
+class ShardSymbol(LaidOut):
+    """Takes the place of a shard while `Op.on_shard` is recorded: operators of it append instructions."""
+
+    __slots__ = ("lowering", "slot", "layout", "device_index")
+
+    def __init__(self, lowering: Lowering, slot: Slot, layout: np.ndarray):
+        self.lowering, self.slot, self.layout = lowering, slot, layout
+        self.device_index = slot.device_index
+
+    @staticmethod
+    def kernel_for(op: type[Op]) -> Callable[..., Any]:
+        """What computes an operator of such operands."""
+
+        def run(*arrays: Any, **attrs: Any) -> Any:
+            lowering = next(x.lowering for x in arrays if isinstance(x, ShardSymbol))
+            return lowering.run_traced(op, arrays, attrs)
+
+        return run
+
+    def peek(self) -> None:
+        """There are no values to look at; kernels look at them when they run."""
+        return None
+
+    def numpy(self) -> np.ndarray:
+        raise ValuesNeeded
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> np.ndarray:
+        """What NumPy says to a view of that shape."""
+        return self.layout.reshape(*shape, copy=copy)
+
+
+class ShardOf:
+    """The shard of one rank of a global tensor: a state of a lowered program."""
+
+    def __init__(self, tensor: Any, rank: int):
+        self.tensor, self.rank = tensor, rank
+        self._version = Version()  # the tensor has its own
+
+    @property
+    def _array(self) -> Any:
+        return self.tensor._array.shards[self.rank]
+
+
+# operators of lowered programs
+
+
+class BoxShards(Op):
+    """The shards of one layout become those of another: see `parallel.boxing`."""
+
+    function_name = "boxing"
+    outputs = ("y", "others")  # one for each rank of this process
+    made_by_passes = True
+    communicates = True
+
+    def infer(*shards, before, after):
+        return [(local_shape(after.shape, after.placement, after.sbp, r), after.dtype) for r in after.placement.owned]
+
+    @staticmethod
+    def show(attrs):
+        before, after = attrs["before"], attrs["after"]
+        moved = "" if before.placement == after.placement else f" on {after.placement}"
+        return f"{show(before.sbp)} to {show(after.sbp)}{moved}"
+
+
+class AllReduceShards(Op):
+    """Results of ranks that differ along some dimensions of a placement become one, by an operation."""
+
+    function_name = "all_reduce"
+    outputs = ("y", "others")
+    made_by_passes = True
+    communicates = True
+
+    def infer(*shards, where, dims, by):
+        return [(x.shape, x.dtype) for x in shards]
+
+
+class OnShard(Op):
+    """What an operator does on a part of a tensor, where that depends on values: see `Op.on_shard`."""
+
+    outputs = ("y", "others")
+    made_by_passes = True
+    checks_values = "kernel"
+
+    def infer(*arrays, op, shard, results, **attrs):
+        return list(results)
+
+    @staticmethod
+    def show(attrs):
+        return attrs["op"].function_name
+
+
+@kernel("cuda", returns=True)
+@kernel("cpu", returns=True)
+def box_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta) -> tuple:
+    """Of the ranks that this process owns; an empty array if it only sends."""
+    x = GlobalArray(before, dict(zip(before.placement.owned, shards, strict=True)))
+    results = box(x, after.placement, after.sbp).shards
+    return own_memory([results[r] for r in after.placement.owned], shards) or (shards[0].reshape(-1)[:0],)
+
+
+@kernel("cuda", returns=True)
+@kernel("cpu", returns=True)
+def all_reduce_shards(*shards: Any, where: Any, dims: tuple[int, ...], by: str) -> tuple:
+    """Of the ranks that this process owns."""
+    results = reduce_along(where, dims, dict(zip(where.owned, shards, strict=True)), by)
+    return own_memory([results[r] for r in where.owned], shards)
+
+
+@kernel("cuda", returns=True)
+@kernel("cpu", returns=True)
+def on_shard(*arrays: Any, op: type[Op], shard: Shard, results: tuple, **attrs: Any) -> tuple:
+    """Run it."""
+    result = op.on_shard(op, list(arrays), attrs, shard)
+    return (result,) if op.single else tuple(result)
+
+
+def own_memory(results: Sequence[Any], operands: Sequence[Any]) -> tuple:
+    """The results, with copies of those that are operands: where one rank is alone, nothing is exchanged."""
+    return tuple([x.copy() if any(x is y for y in operands) else x for x in results])
