@@ -250,7 +250,6 @@ def record(op: type[Op], inputs: tuple, attrs: dict, outputs: tuple) -> None:
 def update(
     op: type[Op],
     *groups: list[Tensor | None],
-    changing_attributes: Callable[[], dict[str, Any]] | None = None,
     **attrs: Any,
 ) -> None:
     """Run an op that changes tensors in place, such as one update of an optimizer; nothing is recorded on the tape.
@@ -258,9 +257,8 @@ def update(
     Args:
         op: its `mutates` names the groups whose tensors the kernel changes.
         groups: lists of equal length, entry i of each belonging to parameter i; all on one device.
-        changing_attributes: what a graph asks, which has to look some attributes up at each replay: returns a function
-            for the value of each, or a list of functions for those in `op.per_parameter`.
-        attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter.
+        attrs: for the kernel; those named in `op.per_parameter` are lists with one entry for each parameter. While a
+            graph is recorded, what it has to look up at each replay is a `Scalar`.
 
     Raises:
         ShapeError: if one of the first group that it changes is an expanded view.
@@ -269,7 +267,7 @@ def update(
         if not x._array.flags.writeable:
             refuse_shared_elements(op.function_name, x)
     if modes.tracer is not None:
-        modes.tracer.update(op, groups, attrs, {} if changing_attributes is None else changing_attributes())
+        modes.tracer.update(op, groups, attrs)
     else:
         arrays = [[None if x is None else x._array for x in group] for group in groups]
         first = arrays[0][0]

@@ -184,22 +184,23 @@ def nadam(first, last, bound, numbers, p, g, mean, square):
         p[i] = keep * p[i] - (now * d + ahead * m) / (math.sqrt(v) * root + eps)
 
 
-@functools.cache
-def products_of_momenta(beta1: float, momentum_decay: float) -> list[float]:
-    """Entry t is the product of the first t momenta; `nadam_numbers` appends entries as it needs them."""
+@functools.lru_cache(16)
+def products_of_factors(momentum_decay: float) -> list[float]:
+    """Entry t is the product of the first t momenta / beta1; `nadam_numbers` appends entries as it needs them."""
     return [1.0]
 
 
 def nadam_numbers(lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, steps):
     (beta1, beta2), t = betas, steps
-    products = products_of_momenta(beta1, momentum_decay)
+    products = products_of_factors(momentum_decay)
 
-    def momentum(t: int) -> float:
-        return beta1 * (1 - 0.5 * 0.96 ** (t * momentum_decay))
+    def factor(t: int) -> float:
+        return 1 - 0.5 * 0.96 ** (t * momentum_decay)
 
     while len(products) <= t + 1:
-        products.append(products[-1] * momentum(len(products)))
-    now, ahead = lr * (1 - momentum(t)) / (1 - products[t]), lr * momentum(t + 1) / (1 - products[t + 1])
+        products.append(products[-1] * factor(len(products)))
+    now = lr * (1 - beta1 * factor(t)) / (1 - beta1**t * products[t])
+    ahead = lr * beta1 * factor(t + 1) / (1 - beta1 ** (t + 1) * products[t + 1])
     decay, keep = decays(lr, weight_decay, decoupled_weight_decay)
     return decay, now, ahead, 1 / math.sqrt(1 - beta2**t), 1 - beta1, beta2, 1 - beta2, eps, keep
 

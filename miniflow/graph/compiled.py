@@ -64,7 +64,8 @@ class Compiled:
                 self.replay = Replay(self.program, self.config)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         aliases = self.recording.program.aliases
-        self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent)
+        numbers = self.recording.program.scalars()
+        self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent, numbers)
         if frozen := self.watch.frozen():
             graph._warn(
                 "frozen",

@@ -230,7 +230,9 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         """Make every call a training step of this optimizer; several may be added, of different parameters.
 
         `build` then has to call backward once. Gradients are zeroed, clipped (as the group's "clip_grad_max_norm" says)
-        and applied by the graph. Learning rates are looked up at each call, so they may also be set by hand.
+        and applied by the graph. All numbers of a group, as its learning rate, momentum and weight decay, are looked up
+        at each call: schedules of them, and settings by hand, compile nothing again. Only one that becomes 0, or is 0
+        no longer, does so, once: rules leave out what is 0.
 
         Where a gradient of any optimizer overflows under a grad scaler, all of them are left out in that call.
 

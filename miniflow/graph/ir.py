@@ -145,7 +145,7 @@ class Scalar:
     """A number that is looked up again at every call; it is among the attributes of instructions.
 
     Attributes:
-        name: "draw.0.offset", "optimizer.0.group.0.lr", "optimizer.0.step.3" ...
+        name: "draw.0.offset", "optimizer.0.1.lr" (of group 1), "optimizer.0.1.steps.3" (of its parameter 3) ...
         source: a function without arguments that returns the number for the coming call; None in a loaded program.
     """
 

@@ -38,7 +38,8 @@ class LoadedGraph:
         program: the same after all passes, which is what runs.
         config: the options of the graph that was saved.
         numbers: the values that vary from step to step by name. They can be set; steps are counted by every call.
-            "optimizer.0.1.lr" is the learning rate of optimizer 0 in its group 1, of the groups with gradients.
+            "optimizer.0.1.lr" is the learning rate of optimizer 0 in its group 1, "optimizer.0.1.betas.0" the first of
+            its betas. A momentum that was 0 has no buffer and stays without effect.
     """
 
     def __init__(self, parts: Parts, numbers: dict[str, Any]) -> None:

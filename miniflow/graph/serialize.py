@@ -215,6 +215,8 @@ def decode_numbers(value: Any) -> dict[str, Any]:
             integer(number, at, 1)
         elif kind != "fresh" and (isinstance(number, bool) or not isinstance(number, int | float)):
             refuse(at, repr(number)[:80], "a number")
+        elif kind in ("betas", "eps") and not (number >= 0 and (kind == "eps" or number < 1)):
+            refuse(at, number, "at least 0" if kind == "eps" else "at least 0 and below 1")
         numbers[name] = number
     return numbers
 

@@ -126,7 +126,6 @@ class Tracer:
         self._borrowed: set[int] = set()  # ids of NumPy arrays around which the step put tensors
         self._gradients: dict[Tensor, Tensor | None] = {}
         self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
-        self._updates = 0  # how many of the optimizer were recorded
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
         self._marks: list[int] = []  # tape positions at which instructions were recorded ...
         self._places: list[tuple[str, list[str]]] = []  # ... and where they came from
@@ -384,24 +383,14 @@ class Tracer:
         """Seed and offset of a random draw, which every call makes again."""
         return self.draws.add(generator)
 
-    def update(
-        self,
-        op: type[Op],
-        groups: Sequence[Sequence[Tensor | None]],
-        attrs: dict[str, Any],
-        changing: dict[str, Any],
-    ) -> None:
+    def scalar(self, name: str, source: Callable[[], Any]) -> Scalar:
+        """A number that every call looks up, named after the optimizer that is recorded: "optimizer.0.1.lr"."""
+        return Scalar(f"{self._scopes[-1] if self._scopes else 'update'}.{name}", source)
+
+    def update(self, op: type[Op], groups: Sequence[Sequence[Tensor | None]], attrs: dict[str, Any]) -> None:
         """Record an update, one instruction for each parameter; see `dispatcher.update`."""
-        scope = self._scopes[-1] if self._scopes else "update"
-        prefix = f"{scope}.{self._updates}"
-        self._updates += bool(changing)  # bounds on gradients have no numbers of their own
         for i in range(len(groups[0])):
             attributes = {**attrs, **{name: list(attrs[name][i : i + 1]) for name in op.per_parameter}}
-            for name, source in changing.items():
-                if name in op.per_parameter:
-                    attributes[name] = [Scalar(f"{prefix}.{name}.{i}", source[i])]
-                else:
-                    attributes[name] = Scalar(f"{prefix}.{name}", source)
             symbols = [None if group[i] is None else self.symbol_of(group[i]._array, group[i]) for group in groups]
             inputs = [None if symbol is None else symbol.slot(self.emit) for symbol in symbols]
             changed = [position for position in op.mutates if inputs[position] is not None]
@@ -468,7 +457,7 @@ class Tracer:
             scope: of the instructions.
             unless: a 0-dim bool; a replay in which it holds True leaves the updates out (see `amp.GradScaler`).
         """
-        self.phase, self._unless, self._updates = UPDATE, unless, 0
+        self.phase, self._unless = UPDATE, unless
         self._scopes.append(scope)
         try:
             yield

@@ -8,6 +8,7 @@ them before each call, in a few microseconds, and names what has changed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from miniflow.device import get_default_device
 from miniflow.dispatch.tape import hook_changes
 from miniflow.dtype import get_default_dtype
+from miniflow.formulas.scalar import is_number
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.held import Attributes, Members, attributes, tensors
 from miniflow.graph.overlap import sharing
@@ -25,7 +27,9 @@ from miniflow.tensor import Tensor
 if TYPE_CHECKING:
     from miniflow.graph.graph import Graph
 
-LIVE = ("params", "lr", "initial_lr", "lr_scale")  # of a parameter group: looked up at each call, or compared apart
+# of a parameter group: looked up at each call, read for new states only, or compared apart
+LIVE = ("params", "lr", "initial_lr", "lr_scale", "initial_accumulator_value")
+NUMBER = re.compile(r"optimizer\.(\d+)\.(\d+)\.(\w+)")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -38,6 +42,7 @@ class Watch:
         states: of the program, by name.
         aliases: pairs of tensors of one array, of which the program has the second.
         spent: module -> attributes that `build` looked at and then changed, with what they were.
+        numbers: the names of the numbers that each call looks up: "optimizer.0.1.momentum" is one of a group.
     """
 
     def __init__(
@@ -47,11 +52,16 @@ class Watch:
         states: Mapping[str, Tensor],
         aliases: Iterable[tuple[Tensor, Tensor]] = (),
         spent: Mapping[Module, dict[str, Any]] | None = None,
+        numbers: Iterable[str] = (),
     ):
+        live = {match.groups() for name in numbers if (match := NUMBER.match(name))}
         self._default_dtype, self._default_device = get_default_dtype(), get_default_device()
         self._attributes, others = _watched_attributes(graph, modules, states.values(), spent or {})
         self._tensors = _Tensors(states, aliases, others)
-        self._optimizers = [_OptimizerWatch(optimizer) for optimizer in graph._optimizers]
+        self._optimizers = [
+            _OptimizerWatch(o, {(int(i), name) for k, i, name in live if k == str(number)})
+            for number, o in enumerate(graph._optimizers)
+        ]
         self._hook_number = list(hook_changes)
         self._modules = list(modules)
         self._hooks = self._hooks_now()
@@ -191,10 +201,10 @@ def _first_sharing(arrays: list[Any]) -> list[int]:
 
 
 class _OptimizerWatch:
-    """The options and the state tensors of an optimizer."""
+    """The options and the state tensors of an optimizer; `live` are the options whose numbers each call looks up."""
 
-    def __init__(self, optimizer: Optimizer):
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, live: set[tuple[int, str]]):
+        self.optimizer, self._live = optimizer, live
         self._state = state = optimizer.state
         self._groups = [copied(group) for group in optimizer.param_groups]
         self._params = [group["params"] for group in self._groups]
@@ -248,13 +258,15 @@ class _OptimizerWatch:
         groups = self.optimizer.param_groups
         if len(groups) != len(self._groups):
             return False
-        for group, before, params in zip(groups, self._groups, self._params, strict=True):
+        for i, (group, before, params) in enumerate(zip(groups, self._groups, self._params, strict=True)):
             now = group["params"]
             if len(now) != len(params) or not all(map(is_, now, params)):
                 return False
             before["params"], before["lr"] = now, group.get("lr")
-            if group != before and any(_option_differences("", before, group)):
-                return False
+            if group != before:
+                if any(self._option_differences(i, before, group)):
+                    return False
+                before.update(group)
         return True
 
     def differences(self) -> Iterator[str]:
@@ -270,13 +282,20 @@ class _OptimizerWatch:
             now = group["params"]
             if len(now) != len(params) or not all(map(is_, now, params)):
                 yield f"the parameters of group {i} of {name}, {len(now)} now and {len(params)} before"
-            yield from _option_differences(f"of group {i} of {name}", before, group)
+            yield from self._option_differences(i, before, group)
+
+    def _option_differences(self, i: int, before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+        for key in {**before, **now}:
+            old, new = before.get(key), now.get(key)
+            if key not in LIVE and old != new and ((i, key) not in self._live or sign(old) != sign(new)):
+                yield f"{key} of group {i} of {type(self.optimizer).__name__} is {new}, was {old}"
 
 
-def _option_differences(where: str, before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    for key in {**before, **now}:
-        if key not in LIVE and before.get(key) != now.get(key):
-            yield f"{key} {where} is {now.get(key)}, was {before.get(key)}"
+def sign(value: Any) -> Any:
+    """What a recording depends on of a number that each call looks up: updates leave out terms with a factor of 0."""
+    if isinstance(value, tuple | list):
+        return tuple(map(sign, value))
+    return (value > 0, value == 0) if is_number(value) else value
 
 
 def copied(group: dict[str, Any]) -> dict[str, Any]:

@@ -40,25 +40,25 @@ class LAMB(Optimizer):
 
     @no_grad()
     def update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        decay, l2 = (group["weight_decay"], 0.0) if group["adam_w_mode"] else (0.0, group["weight_decay"])
-        steps = [new_state(p) for p in params]  # of Adam with rate 1, from 0 on: -r, without the decay
         grads, *states = self._gradients_and_states(group, params)
-        if l2:
-            grads = [g + (-l2 if group["maximize"] else l2) * p for g, p in zip(grads, params, strict=True)]
-
-        def changing(name: str) -> dict[str, Any]:
-            return {name: self.changing_attributes(group, params)[name]}
-
-        options = {name: group[name] for name in ("betas", "eps", "amsgrad", "do_bias_correction", "maximize")}
+        options = self.attributes_of_step(group, params)
+        decoupled, decay, lr = (options.pop(name) for name in ("adam_w_mode", "weight_decay", "lr"))
+        steps = [new_state(p) for p in params]  # of Adam with rate 1, from 0 on: -r, without the decay
+        if group["weight_decay"] and not decoupled:
+            grads = [g.clone() for g in grads]
+            descend(grads, params, decay, maximize=not group["maximize"])
         options |= {"lr": 1.0, "weight_decay": 0.0, "decoupled_weight_decay": False}
-        options["steps"] = self.next_values("steps", params)
-        update(AdamUpdate, steps, grads, *states, changing_attributes=lambda: changing("steps"), **options)
+        update(AdamUpdate, steps, grads, *states, **options)
+        if group["weight_decay"] and decoupled:
+            descend(steps, params, decay)
         directions = []
         for p, step in zip(params, steps, strict=True):
-            r = decay * p - step
-            length, size = p.to(r.dtype).norm(), r.norm()
-            directions.append(r * where((length > 0) & (size > 0), length / size, 1.0))
-        options = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": False}
-        options |= {"lr": group["lr"], "fresh": [False] * len(params)}
-        none = [None] * len(params)
-        update(SgdUpdate, params, directions, none, changing_attributes=lambda: changing("lr"), **options)
+            length, size = p.to(step.dtype).norm(), step.norm()
+            directions.append(step * where((length > 0) & (size > 0), length / size, 1.0))
+        descend(params, directions, lr, maximize=True)
+
+
+def descend(params: list[Tensor], gradients: list[Tensor], lr: Any, maximize: bool = False) -> None:
+    """params <- params - lr * gradients, or + if maximizing; lr may be a `Scalar` while a graph is recorded."""
+    options = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0, "maximize": maximize}
+    update(SgdUpdate, params, gradients, [None] * len(params), lr=lr, fresh=[False] * len(params), **options)

@@ -3,17 +3,18 @@
 An optimizer is a rule for one update of the parameters of a group. The rule itself is an op whose kernel on the device
 of the parameters (`backends/cpu/optim.py`) takes all parameters of the group at once.
 
-What changes from step to step (the learning rate, how many steps a parameter has seen) stays in Python: a graph that
-recorded a step looks it up through `changing_attributes` and calls `count_step` after each replay.
+The numbers of a group (the learning rate, momentum, weight decay ...) and how many steps a parameter has seen stay in
+Python: a graph that recorded a step reads them at each replay, see `live`, and calls `count_step` after it.
 """
 
 from __future__ import annotations
 
 import copy
 import difflib
+import functools
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from miniflow.dispatch.dispatcher import update
 from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, ShapeError
+from miniflow.formulas.scalar import is_number
 from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_pair, check_range
 from miniflow.nn.modules.state import place_problem
-from miniflow.nn.utils.clip_grad import clip_grad_norm_
+from miniflow.nn.utils.clip_grad import check_bound, clip_to_norm
 from miniflow.ops.creation import full
 from miniflow.ops.promotion import to_device
 from miniflow.optim.update import Update
@@ -127,9 +129,7 @@ class Optimizer(ExplainsArguments):
             self.rule,
             params,
             *self._gradients_and_states(group, params),
-            changing_attributes=lambda: self.changing_attributes(group, params),
-            **self.attributes(group),
-            **{name: self.next_values(name, params) for name in self.rule.per_parameter},
+            **self.attributes_of_step(group, params),
         )
 
     def _gradients_and_states(self, group: dict[str, Any], params: list[Tensor]) -> list[list[Tensor | None]]:
@@ -203,22 +203,45 @@ class Optimizer(ExplainsArguments):
         """Which of `rule.per_parameter` have to be looked up at every step of a graph."""
         return self.rule.per_parameter
 
-    def changing_attributes(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
-        """Functions that return the values of changing attributes for the next step, lists of them if per parameter.
+    def attributes_of_step(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+        """All attributes of `rule` for the next update of `params`; while a graph is recorded, see `live`."""
+        attributes = self.attributes(group)
+        own = {name: self.next_values(name, params) for name in self.rule.per_parameter}
+        if modes.tracer is not None:
+            index = next(i for i, other in enumerate(self.param_groups) if other is group)
+            position = {p: i for i, p in enumerate(group["params"])}
+            for name, value in attributes.items():
+                if name == "lr" or value is group.get(name):  # not what a subclass computes of it
+                    attributes[name] = self.live(index, name)
+            for name in self.changing(group):
+                sources = {
+                    f"{index}.{name}.{position[p]}": functools.partial(self._next_value, name, p) for p in params
+                }
+                own[name] = [modes.tracer.scalar(place, source) for place, source in sources.items()]
+        return attributes | own
 
-        They stay right when `load_state_dict` replaces the groups.
+    def live(self, index: int, name: str) -> Any:
+        """An option of a group. While a graph is recorded, its numbers are `Scalar`s, which each replay looks up.
+
+        They stay right when `load_state_dict` replaces the groups. Whether a number is above, at or below 0 is part of
+        the recording, since updates leave out what is 0.
         """
-        index = next(i for i, other in enumerate(self.param_groups) if other is group)
+        value = self.param_groups[index][name]
+        if modes.tracer is None or name in flags(type(self)):
+            return value
+        if is_number(value):
+            return modes.tracer.scalar(f"{index}.{name}", functools.partial(self._number, index, name))
+        if isinstance(value, tuple | list) and all(map(is_number, value)):
+            sources = [lambda i=i: self.param_groups[index][name][i] for i in range(len(value))]
+            return tuple([modes.tracer.scalar(f"{index}.{name}.{i}", source) for i, source in enumerate(sources)])
+        return value
 
-        def learning_rate() -> float:
-            options = self.param_groups[index]
-            return options["lr"] * options["lr_scale"] if "lr_scale" in options else options["lr"]
+    def _number(self, index: int, name: str) -> float:
+        group = self.param_groups[index]
+        return group["lr"] * group["lr_scale"] if name == "lr" and "lr_scale" in group else group[name]
 
-        def next_value(name: str, p: Tensor) -> Any:
-            return self.next_values(name, [p])[0]
-
-        per_parameter = {name: [partial(next_value, name, p) for p in params] for name in self.changing(group)}
-        return {"lr": learning_rate, **per_parameter}
+    def _next_value(self, name: str, p: Tensor) -> Any:
+        return self.next_values(name, [p])[0]
 
     def count_step(self, params: Iterable[Tensor]) -> None:
         """Note that `params` have been updated once more; `step` does so itself, except while a graph records it."""
@@ -263,10 +286,11 @@ class Optimizer(ExplainsArguments):
 
         The kind of norm is the group's "clip_grad_norm_type", 2.0 if absent. See `nn.utils.clip_grad_norm_`.
         """
-        for group in self.param_groups:
+        for index, group in enumerate(self.param_groups):
             if "clip_grad_max_norm" in group:
-                norm_type = group.get("clip_grad_norm_type", 2.0)
-                clip_grad_norm_(group["params"], group["clip_grad_max_norm"], norm_type, error_if_nonfinite)
+                check_bound("clip_grad_norm_", group["clip_grad_max_norm"])
+                max_norm, norm_type = self.live(index, "clip_grad_max_norm"), group.get("clip_grad_norm_type", 2.0)
+                clip_to_norm(group["params"], max_norm, norm_type, error_if_nonfinite)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own, for example when frozen layers are to be trained too.
@@ -381,6 +405,13 @@ class Optimizer(ExplainsArguments):
             lines.append(f"Parameter Group {i}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+@functools.cache
+def flags(optimizer: type[Optimizer]) -> set[str]:
+    """The options that are switches, for which users may give 0 or 1."""
+    parameters = inspect.signature(optimizer.__init__).parameters.values()
+    return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
 def _loaded(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:

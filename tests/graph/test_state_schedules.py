@@ -60,7 +60,6 @@ def test_the_schedule_goes_on(kind):
         assert other.param_groups[0]["lr"] == one.param_groups[0]["lr"]
 
 
-@pytest.mark.filterwarnings("ignore:.*compiled for the 4th time")  # once for each momentum
 def test_momentum_that_a_schedule_moves():
     def train(in_graph):
         flow.manual_seed(0)

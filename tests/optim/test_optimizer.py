@@ -9,6 +9,8 @@ from checks import assert_same
 import miniflow as flow
 from miniflow import nn, optim
 from miniflow.errors import ArgumentError, AutogradError, CheckpointError, ShapeError
+from miniflow.graph.ir import Scalar
+from miniflow.graph.trace import active, record
 
 ALL = [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad]
 WITH_STATE = [
@@ -357,28 +359,55 @@ def test_state_is_made_for_what_requires_grad():
     assert set(adam.state) == {p} and adam.state[p]["step"] == 0
 
 
+def looked_up(optimizer):
+    """For each group of an optimizer the sources of what a recording of its step looks up."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def step():
+        for p in params:
+            p.grad = flow.ones(*p.shape)
+        with active().updating("optimizer.0"):
+            optimizer.step()
+        return []
+
+    attributes = [instruction.attrs for instruction in record(step, []).instructions if instruction.op.mutates]
+
+    def sources(value):
+        if isinstance(value, tuple | list):
+            parts = [sources(part) for part in value]
+            return parts[0] if isinstance(value, list) else tuple(parts)
+        return value.source if isinstance(value, Scalar) else None
+
+    return [{name: found for name, value in attrs.items() if (found := sources(value))} for attrs in attributes]
+
+
 def test_what_changes_from_step_to_step_is_looked_up_at_each_step():
     p, q = leaf(1.0), leaf(2.0)
     optimizer = optim.Adam([{"params": [p]}, {"params": [q], "lr_scale": 0.5}], lr=0.5)
     optimizer.create_state()
-    first, second = (optimizer.changing_attributes(group, group["params"]) for group in optimizer.param_groups)
-    assert (first["lr"](), second["lr"](), second["steps"][0]()) == (0.5, 0.25, 1)
+    first, second = looked_up(optimizer)
+    assert (first["lr"](), second["lr"](), second["steps"]()) == (0.5, 0.25, 1)
     optimizer.count_step([q])
     optimizer.param_groups[1]["lr"] = 2.0
-    assert (first["lr"](), second["lr"](), first["steps"][0](), second["steps"][0]()) == (0.5, 1.0, 1, 2)
+    assert (first["lr"](), second["lr"](), first["steps"](), second["steps"]()) == (0.5, 1.0, 1, 2)
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()) | {"state": {}})
-    optimizer.param_groups[1]["lr"] = 3.0
+    optimizer.param_groups[1].update(lr=3.0, betas=(0.5, 0.25), eps=0.125, weight_decay=0.75)
     assert second["lr"]() == 1.5
+    assert [second["betas"][i]() for i in range(2)] == [0.5, 0.25]
+    assert (second["eps"](), second["weight_decay"](), first["weight_decay"]()) == (0.125, 0.75, 0.0)
 
 
 def test_first_gradients_are_looked_up_only_where_they_count():
     p = leaf(1.0)
-    for options, names in (({}, {"lr"}), ({"momentum": 0.5}, {"lr"})):
-        optimizer = optim.SGD([p], **options)
-        assert set(optimizer.changing_attributes(optimizer.param_groups[0], [p])) == names
+    numbers = {"lr", "momentum", "dampening", "weight_decay"}
+    for options in ({}, {"momentum": 0.5}):
+        (found,) = looked_up(optim.SGD([p], **options))
+        assert set(found) == numbers
     optimizer = optim.SGD([p], momentum=0.5, dampening=0.1)
     optimizer.create_state()
-    fresh = optimizer.changing_attributes(optimizer.param_groups[0], [p])["fresh"][0]
+    (found,) = looked_up(optimizer)
+    fresh = found["fresh"]
+    assert set(found) == numbers | {"fresh"}
     assert fresh() is True
     optimizer.count_step([p])
     assert fresh() is False

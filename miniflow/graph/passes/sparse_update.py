@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
+from typing import Any
 
-from miniflow.graph.ir import UPDATE, Instruction, Program, Slot, substitute
+from miniflow.graph.ir import UPDATE, Instruction, Program, Scalar, Slot, substitute
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
 from miniflow.ops.arithmetic import Add, Div, Mul
 from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad
@@ -85,16 +86,20 @@ def check_rule(update: Instruction) -> None:
     """Raise NotSparse for a rule that changes rows whose gradient is zero, other than by momentum."""
     if update.op not in SPARSE_RULES or len(update.inputs) != update.op.groups or update.phase != UPDATE:
         raise NotSparse(f"{update.op.function_name} has no sparse form; use SGD, Adam or Adagrad")
-    if update.attrs["weight_decay"] != 0:
-        decay = update.attrs["weight_decay"]
+    if (decay := now(update.attrs["weight_decay"])) != 0:
         raise NotSparse(f"weight_decay={decay} changes every row; put it into a parameter group with weight_decay=0")
 
 
 def lazy_note(update: Instruction) -> str:
     """A word on momentum: users of SGD expect it to move rows on; those of Adam know the lazy form."""
-    if update.op is SgdUpdate and update.attrs["momentum"] != 0:
+    if update.op is SgdUpdate and now(update.attrs["momentum"]) != 0:
         return f"{update.inputs[0].name}: momentum moves a row only in steps that look it up"
     return ""
+
+
+def now(number: Any) -> float:
+    """A number of an update as it is now: the graph is compiled again when it becomes 0, or is 0 no longer."""
+    return number.source() if isinstance(number, Scalar) else number
 
 
 class Images:

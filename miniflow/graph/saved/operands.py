@@ -20,7 +20,7 @@ from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
-from miniflow.graph.ir import Instruction, Slot
+from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.saved.attributes import check_attributes, require
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.diagonal import Diagonal
@@ -121,7 +121,8 @@ def check_groups(instruction: Instruction) -> None:
             column = column[:1]
         for group, x in enumerate(column):
             needed = instruction.op.optional.get(group)
-            absent = needed is not None and not instruction.attrs[needed]
+            option = None if needed is None else instruction.attrs[needed]
+            absent = needed is not None and (isinstance(option, Scalar) or not option)
             require(isinstance(x, Slot) or x is None and absent, f"nothing for group {group}")
         shapes = {x.shape for x in column if x is not None}
         require(len(shapes) == 1, f"the shapes {shapes} for one parameter")

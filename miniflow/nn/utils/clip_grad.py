@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,6 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
     return [p._grad for p in parameters if p._grad is not None]
 
 
-@no_grad
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> Tensor:
@@ -99,14 +99,23 @@ def clip_grad_norm_(
 
     Source: `torch.nn.utils.clip_grad_norm_`; Pascanu et al. 2013, "On the difficulty of training recurrent networks".
     """
-    _check_bound("clip_grad_norm_", max_norm)
+    check_bound("clip_grad_norm_", max_norm)
+    return clip_to_norm(parameters, max_norm, norm_type, error_if_nonfinite)
+
+
+@no_grad
+def clip_to_norm(
+    parameters: Tensor | Iterable[Tensor], max_norm: Any, norm_type: float, error_if_nonfinite: bool
+) -> Tensor:
+    """`clip_grad_norm_` by a bound that was checked, or a `Scalar` while a graph is recorded."""
     gradients = _gradients("clip_grad_norm_", parameters)
     total = _total_norm("clip_grad_norm_", gradients, norm_type, error_if_nonfinite)
     _scale(gradients, max_norm, total)
     return total.to(gradients[0].dtype) if gradients else total
 
 
-def _check_bound(name: str, max_norm: float) -> None:
+def check_bound(name: str, max_norm: float) -> None:
+    """Raise ArgumentError for a negative bound."""
     if not max_norm >= 0:
         raise ArgumentError(f"{name}: got max_norm={max_norm}; expected a number of at least 0")
 
@@ -184,7 +193,7 @@ def clip_grads_with_norm_(
 
     Source: `torch.nn.utils.clip_grads_with_norm_`.
     """
-    _check_bound("clip_grads_with_norm_", max_norm)
+    check_bound("clip_grads_with_norm_", max_norm)
     if not isinstance(total_norm, Tensor):
         got = f"total_norm of type {type(total_norm).__name__}"
         raise ArgumentTypeError(f"clip_grads_with_norm_: got {got}; expected a tensor, as of get_total_norm")

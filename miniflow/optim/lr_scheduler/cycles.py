@@ -53,7 +53,7 @@ class OneCycleLR(CyclicRates):
         pct_start: the fraction of the steps that the rise takes.
         anneal_strategy: "cos" or "linear".
         cycle_momentum: whether momentum (or the first of betas) falls from `max_momentum` to `base_momentum` and rises
-            again. A graph is compiled again for each new momentum, and warns: use False there.
+            again.
         div_factor: max_lr / the first learning rate.
         final_div_factor: the first / the last.
         three_phase: fall to the first learning rate as fast as it rose, then to the last.
@@ -125,7 +125,7 @@ class CyclicLR(CyclicRates):
         scale_fn: the factor of the height, in place of `mode`; not part of the state_dict.
         scale_mode: whether it is a function of the "cycle", counted from 1, or of the step ("iterations").
         cycle_momentum: whether momentum (or the first of betas) falls from `max_momentum` to `base_momentum` while the
-            rate rises. A graph is compiled again for each new momentum, and warns: use False there.
+            rate rises.
 
     Raises:
         ArgumentError: for an unknown mode, an optimizer without momentum, or a list of the wrong length.
