@@ -37,6 +37,7 @@ class Compiled:
         metas: shape, dtype and device of the tensors among them.
 
     Attributes:
+        kind: of the inputs: a number that stands for `tree` and `metas`.
         config: the options of the graph, its modules and its optimizers.
         recording: what `build` did.
         program: after all passes.
@@ -48,6 +49,7 @@ class Compiled:
         self.graph = graph
         self.tree = tree
         self.metas = list(metas)
+        self.kind = hash((tree, tuple(metas)))
         self.report: list[PassRecord] = []
         for optimizer in graph._optimizers:
             optimizer.create_state()
@@ -59,9 +61,9 @@ class Compiled:
         with self._stage("building plan"):
             recorded, steps = self.recording.program, graph._micro_batches
             if recorded.is_global:
-                self.replay = GlobalReplay(recorded, self.program, self.config, steps)
+                self.replay = GlobalReplay(recorded, self.program, self.config, steps, graph._arena)
             else:
-                self.replay = Replay(self.program, self.config)
+                self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         aliases = self.recording.program.aliases
         numbers = self.recording.program.scalars()

@@ -33,6 +33,8 @@ class DebugOutput:
     config: GraphConfig
     _last: Compiled | None
     _plans: list[Compiled]
+    _kept: int
+    _dropped: set[int]
     _forgotten: str
     _compilations: Counter
     _level: int
@@ -135,11 +137,18 @@ class DebugOutput:
         self.__dict__["_forgotten"] = ""
         return reason
 
-    def _count_compilation(self, tree: Tree, metas: Sequence[tuple], reason: str) -> None:
+    def _count_compilation(self, plan: Compiled, reason: str) -> None:
         """Warn when inputs of one kind are compiled for again and again."""
-        kind = hash((tree, tuple(metas)))
-        self._compilations[kind] += 1
-        if self._compilations[kind] == OFTEN and reason:
+        self._compilations[plan.kind] += 1
+        if plan.kind in self._dropped:
+            inputs = ", ".join(map(describe.tensor_text, plan.metas))
+            self._warn(
+                "dropped",
+                f"compiled again for inputs {inputs}, whose plan was dropped: the plans of {self._kept} kinds of "
+                "inputs are kept, those used last; pad inputs, or sort them into buckets, so that they have fewer "
+                "shapes, pass numbers that change as tensors, or let with_dynamic_input_shape(size=...) keep more",
+            )
+        elif self._compilations[plan.kind] == OFTEN and reason:
             self._warn(
                 "compilations",
                 f"compiled for the {OFTEN}th time for inputs of one kind, which takes long; the last time, {reason}: "

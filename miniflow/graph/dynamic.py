@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def with_dynamic_input_shape(size: int, enable_shared: bool) -> Callable:
-    """Decorate the `__init__` of a graph to keep up to `size` plans, one for each shape, dtype and device of inputs.
+    """Decorate the `__init__` of a graph to keep plans for up to `size` kinds of inputs: shapes, dtypes and devices.
 
-    The plan that was used longest ago is dropped. Graphs take inputs of any shape anyway, and keep ten plans; the
-    decorator sets the number, and wins over `config.static_shapes`.
+    The kind that was used longest ago is dropped; a graph warns when it meets it again. Graphs take inputs of any shape
+    anyway, and keep plans for ten kinds; the decorator sets the number, and wins over `config.static_shapes`. All plans
+    share one memory for their results, as large as the largest of them needs.
 
         class Net(nn.Graph):
             @nn.Graph.with_dynamic_input_shape(size=3)
@@ -29,7 +30,7 @@ def with_dynamic_input_shape(size: int, enable_shared: bool) -> Callable:
                 self.model = model
 
     Args:
-        size: how many plans are kept.
+        size: for how many kinds of inputs plans are kept.
         enable_shared: plans share parameters and buffers, always.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from miniflow.graph.ir import Program, Slot
-from miniflow.graph.replay import Replay, check_state
+from miniflow.graph.replay import Arena, Replay, check_state
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.partition import GlobalMeta, local_shape
 
@@ -17,15 +17,17 @@ class GlobalReplay(Replay):
     Args:
         recorded: the program over global arrays, of one micro-batch.
         program: after all passes.
-        config: see `Replay`.
+        config, arena: see `Replay`.
         steps: how many micro-batches make a batch.
     """
 
-    def __init__(self, recorded: Program, program: Program, config: Any = None, steps: int = 1):
+    def __init__(
+        self, recorded: Program, program: Program, config: Any = None, steps: int = 1, arena: Arena | None = None
+    ):
         self.recorded = recorded
         self.global_tensors = [(slot, recorded.tensors[slot]) for slot in recorded.states]
         self.global_written = [recorded.tensors[slot] for slot in recorded.writes]
-        super().__init__(program, config)
+        super().__init__(program, config, arena)
         self.results, shapes = [], iter([slot.shape for slot in program.outputs])
         for slot in recorded.outputs:
             owned = slot.device.placement.owned

@@ -20,7 +20,8 @@ The first call records what `build` does on symbolic tensors, backward, clipping
 included (`recording`), sends the record through the passes (`passes`), lays out memory (`plan`) and runs it (`replay`).
 Further calls only run it. Python in `build` runs while recording and never again: branches, prints and side effects are
 those of that time. A call with inputs of another shape, dtype or device, or after a flag, an option or a module has
-changed, records again; `debug()` says why. Class attributes, global variables and the fields of other objects are not
+changed, records again; `debug()` says why. Plans for ten kinds of inputs are kept, in memory that they share; what was
+dropped is compiled again, with a warning. Class attributes, global variables and the fields of other objects are not
 looked at. After a call in which `build` looked at an attribute and then set it, `self.is_ready = True`, the next one
 records again; one that is set so in two recordings, as a counter is, stays as it then is, with a warning. Hooks of
 modules run while recording too: the ops in them become part of the graph, what else they do happens once.
@@ -59,6 +60,7 @@ from miniflow.graph.held import Written
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, check_arguments, constants, flatten
+from miniflow.graph.replay import Arena
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.state import load_state, parameter_names, save_state
 from miniflow.nn.modules.state import IncompatibleKeys
@@ -118,6 +120,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _last=None,
             _recording=None,
             _kept=PLANS_KEPT,
+            _arena=Arena(),
+            _dropped=set(),
             _lock=threading.Lock(),
             _warned=set(),
             _parameter_places={},
@@ -194,15 +198,23 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         for name, value in constants(tree, f"{self.name}_input"):
             self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
         plan = Compiled(self, tree, metas)
-        self._count_compilation(tree, metas, reason)
+        self._count_compilation(plan, reason)
         warn_of_cuda_graph(self, plan)
         self._report(plan)
         self.__dict__["_plans"] = [old for old in self._plans if not old.watch.is_obsolete()]
         self._plans.append(plan)
-        if len(self._plans) > self._kept:
-            del self._plans[0]
-            self._print(0, f"{self._shallow_repr()} keeps {self._kept} plans: the one used longest ago was dropped.")
+        self._drop_plans(plan.kind)
         return plan
+
+    def _drop_plans(self, kind: int) -> None:
+        """Keep the plans of those kinds of inputs that were used last, and of the given kind those used last."""
+        kinds = list(dict.fromkeys(plan.kind for plan in reversed(self._plans)))
+        dropped, same = kinds[self._kept :], [plan for plan in self._plans if plan.kind == kind][:-PLANS_KEPT]
+        self.__dict__["_plans"] = [p for p in self._plans if p.kind not in dropped and p not in same]
+        self._dropped.update(dropped)
+        if dropped:
+            kept = f"plans for {self._kept} kinds of inputs"
+            self._print(0, f"{self._shallow_repr()} keeps {kept}: that used longest ago was dropped.")
 
     def _full_config(self) -> GraphConfig:
         """The options with what modules and optimizers of this graph add to them: graphs may share one config."""

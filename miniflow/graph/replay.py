@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
@@ -42,6 +43,7 @@ class Replay:
         program: after all passes.
         config: its `outputs_buffer_size` says how many buffers of an output are kept for later calls, 2 by default;
             its `cuda_graph` whether replays on a GPU are launched as CUDA graphs (see `capture`), no by default.
+        arena: that of the graph; the caller sees to it that its replays run one after the other.
 
     Attributes:
         plan: where values are stored.
@@ -49,8 +51,8 @@ class Replay:
         source: the text of the function that runs.
     """
 
-    def __init__(self, program: Program, config: Any = None):
-        self.program = program
+    def __init__(self, program: Program, config: Any = None, arena: Arena | None = None):
+        self.program, self.arena = program, Arena() if arena is None else arena
         self.buffers = getattr(config, "outputs_buffer_size", 2)
         self.reuse = "memory_planning" not in getattr(config, "disabled_passes", ())
         self.capture: capture.Capture | str = "cuda_graph is not asked for"
@@ -59,11 +61,11 @@ class Replay:
         self.written = [program.tensors[slot] for slot in program.writes]
         self._late = [[state for i, state in program.late_reads if i == n] for n in range(len(program.inputs))]
         self.states: list[Any] = []
-        self.arena = np.empty(0, np.uint8)
+        self.memory = np.empty(0, np.uint8)
         self._strides: dict[Slot, tuple[int, ...]] = {}
         self.source = ""
         self._lock = threading.Lock()
-        self._function: Callable = self._bind()
+        self._function: Callable | None = self._bind()
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of one call; states are changed in place.
@@ -72,7 +74,7 @@ class Replay:
             inputs: arrays of the shapes, dtypes and devices of `program.inputs`.
         """
         with self._lock:
-            if not all(map(operator.is_, map(array_of, self.tensors), self.states)):
+            if self._function is None or not all(map(operator.is_, map(array_of, self.tensors), self.states)):
                 self._function = self._bind()
             arrays = list(map(self._own, inputs, self._late))
             self.program.draws.take()
@@ -87,7 +89,11 @@ class Replay:
 
     def poison(self) -> None:
         """Fill the planned memory with NaN: no call may depend on what an earlier one left there."""
-        self.arena[...] = 0xFF
+        self.memory[...] = 0xFF
+
+    def release(self) -> None:
+        """Let go of the planned memory until the next call."""
+        self._function, self.memory = None, np.empty(0, np.uint8)
 
     def _own(self, x: Any, late: Sequence[Slot]) -> Any:
         """An input in row-major order, and not in memory that the call writes to.
@@ -140,11 +146,10 @@ class Replay:
         self._starts = [start for start, _ in bounds]
         self._stops = list(accumulate([stop for _, stop in bounds], max))  # the last stop of all that begin so far
         self._blocks = [array.block for array in written if not memory.is_host(array)]
-        if self.arena.size != self.plan.arena_bytes:
-            self.arena = empty_arena(self.plan.arena_bytes)
-        writer = Writer(self.plan, by_slot, self.arena, self.buffers)
+        self.memory = self.arena.take(self)
+        writer = Writer(self.plan, by_slot, self.memory, self.buffers)
         function = writer.function()
-        self.source, self._lines, self._names = writer.source, writer.instruction_at, writer.namespace
+        self.source, self._lines = writer.source, writer.instruction_at
         if self._wants_graph:
             if not isinstance(self.capture, str):
                 self.capture.forget()
@@ -184,6 +189,30 @@ class Replay:
                 return self._lines.get(trace.tb_lineno)
             trace = trace.tb_next
         return None
+
+
+class Arena:
+    """Planned memory that several replays use in turn: as much as the largest of them needs.
+
+    When it has to grow, the others let go of it, and lay out their memory again at their next call. It is freed with
+    the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._users: weakref.WeakSet[Replay] = weakref.WeakSet()
+        self._memory: Callable[[], np.ndarray | None] = lambda: None
+
+    def take(self, replay: Replay) -> np.ndarray:
+        """The memory for a replay, whose plan says how much it needs."""
+        needed, found = replay.plan.arena_bytes, self._memory()
+        if found is None or found.size < needed:
+            found = None
+            for user in self._users - {replay}:
+                user.release()
+            found = empty_arena(needed)
+            self._users, self._memory = weakref.WeakSet(), weakref.ref(found)
+        self._users.add(replay)
+        return found
 
 
 def check_state(name: str, slot: Slot, found: Any) -> None:

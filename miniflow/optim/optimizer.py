@@ -221,7 +221,7 @@ class Optimizer(ExplainsArguments):
         return attributes | own
 
     def live(self, index: int, name: str) -> Any:
-        """An option of a group. While a graph is recorded, its numbers are `Scalar`s, which each replay looks up.
+        """An option of a group. While a graph is recorded, each of its numbers is a `Scalar`, which replays look up.
 
         They stay right when `load_state_dict` replaces the groups. Whether a number is above, at or below 0 is part of
         the recording, since updates leave out what is 0.
