@@ -80,7 +80,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     """A computation that is recorded at its first call and replayed at the others.
 
     Assign modules to attributes in `__init__`, override `build`, and call the graph. With an optimizer, a call is a
-    training step: `build` calls backward once, and the update of the parameters belongs to the graph. Parameters share
+    training step: `build` calls backward, and the update of the parameters belongs to the graph. Parameters share
     their memory with eager code, which sees the new values; their `.grad` is left alone.
 
     No gradient flows from one call into the one before: what a step leaves in buffers counts as detached. In-place
@@ -241,7 +241,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     def add_optimizer(self, optim: Optimizer, *, lr_sch: LRScheduler | None = None, is_sparse: bool = False) -> None:
         """Make every call a training step of this optimizer; several may be added, of different parameters.
 
-        `build` then has to call backward once. Gradients are zeroed, clipped (as the group's "clip_grad_max_norm" says)
+        `build` then has to call backward; several calls add their losses, also of losses that share layers, where one
+        call of their sum takes less time. Gradients are zeroed, clipped (as the group's "clip_grad_max_norm" says)
         and applied by the graph. All numbers of a group, as its learning rate, momentum and weight decay, are looked up
         at each call: schedules of them, and settings by hand, compile nothing again. Only one that becomes 0, or is 0
         no longer, does so, once: rules leave out what is 0.

@@ -63,7 +63,7 @@ class Recording:
         self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
         self.output_lines: list[str] = []
         self._inside: list[Module] = []
-        self._backwards = 0
+        self._has_gradients = False
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
         self._kept: Kept | None = None
@@ -137,7 +137,7 @@ class Recording:
     def _update(self) -> Tensor | None:
         """Unscaling, clipping and the steps of the optimizers; returns whether they are to be left out."""
         graph, tracer = self.graph, active()
-        if not self._backwards:
+        if not self._has_gradients:
             raise GraphError(
                 f"{graph.name}: build did not call backward, but the graph has an optimizer; "
                 "call loss.backward() in build, or add no optimizer to a graph that only predicts"
@@ -205,18 +205,13 @@ class Recording:
         """Check a call of backward within build, and scale the loss if there is a scaler.
 
         Raises:
-            GraphError: if there is no optimizer, if it was called before, or if the loss is no scalar.
+            GraphError: if there is no optimizer, or if the loss is no scalar.
         """
         name = self.graph.name
         if not self.graph._optimizers:
             raise GraphError(
                 f"{name}: backward was called in build, but the graph has no optimizer, and it leaves the .grad of "
                 "parameters alone; call add_optimizer in __init__, or return flow.autograd.grad(loss, tensors)"
-            )
-        if self._backwards:
-            raise GraphError(
-                f"{name}: backward was called twice in build; expected one call: add the losses, "
-                "(loss_1 + loss_2).backward()"
             )
         for tensor in tensors:
             if not tensor.requires_grad:
@@ -229,7 +224,7 @@ class Recording:
                     f"{name}: Grad can be implicitly created only for scalar outputs, and the loss has shape "
                     f"{tuple(tensor.shape)}; reduce it: loss.mean().backward()"
                 )
-        self._backwards += 1
+        self._has_gradients = True
         if self._scale is None:
             return tensors
         return tuple(self.graph._grad_scaler.scale_in_graph(tensor, self._scale) for tensor in tensors)
