@@ -229,3 +229,8 @@ def reshaped(old: tuple[int, ...], new: tuple[int, ...], ranks: int) -> tuple[li
         if n == m and divides and old[old_dim] != 1:
             old_letters[old_dim] = new_letters[new_dim] = letters(1, old_dim)
     return ["".join(old_letters)], ["".join(new_letters)]
+
+
+def all_by_rows(operands: Sequence[Any], result: Sbp | str) -> list[Signature]:
+    """Every operand is split along its first dim; the result is that of their parts, or is made of these by a word."""
+    return [((S(0),) * len(operands), (result,))] if all([x.ndim for x in operands]) else []

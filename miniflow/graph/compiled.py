@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from miniflow.device import CPU, place_of
 from miniflow.errors import GraphError
 from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
-from miniflow.graph.passes import PassRecord, run_passes
+from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
 from miniflow.graph.state import module_names
@@ -54,8 +54,13 @@ class Compiled:
         for optimizer in graph._optimizers:
             optimizer.create_state()
         self._changes, self.config = graph.config.changes, graph._full_config()
-        with self._stage("building graph"), graph._written.counting(self._owners()):
+        whole = zero.whole(graph._optimizers, graph._whole) if self.config.zero else nullcontext()
+        with self._stage("building graph"), graph._written.counting(self._owners()), whole:
             self.recording = Recording(graph, tree, metas, self.config.checkpoint_scopes)
+        if self.config.zero and not self.recording.program.is_global:
+            graph._warn(
+                "zero", "ZeRO shares out global tensors, and those of the graph are local: module.to_global(...)"
+            )
         with self._stage("optimizing graph"):
             self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):

@@ -12,6 +12,7 @@ import difflib
 import itertools
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ import numpy as np
 from miniflow.dtype import HALF, as_dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
 from miniflow.graph.passes import PIPELINE
+from miniflow.graph.passes.zero import MODES as ZERO_MODES
+from miniflow.graph.passes.zero import Zero
 
 MEMORY_PLANNING = "memory_planning"
 PASSES = (*dict.fromkeys(PIPELINE), MEMORY_PLANNING)
 STRAIGHTEN = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu")
 AUTO_MEMORY = ("Disable", "SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown", "AdaptiveMemory")
-ZERO_MODES = ("distributed_split", "non_distributed")
 
 _changes = itertools.count(1)
 
@@ -42,6 +44,7 @@ class GraphConfig:
         outputs_buffer_size: how many buffers each output takes in turn.
         sparse_parameters: names of the parameters that are updated only where their gradient has rows, besides those
             of optimizers that were added with `is_sparse`.
+        zero: how the states of optimizers are shared out among ranks, a `passes.zero.Zero`; None if they are not.
         cuda_graph: whether calls are launched as CUDA graphs where that is possible.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
 
@@ -65,6 +68,7 @@ class GraphConfig:
         self.disabled_passes: frozenset[str] = frozenset()
         self.outputs_buffer_size = 2
         self.sparse_parameters: frozenset[str] = frozenset()
+        self.zero: Zero | None = None
         self.cuda_graph = False
         self.is_static = False
 
@@ -146,6 +150,53 @@ class GraphConfig:
         call that there is nothing to launch.
         """
         self.cuda_graph = _switch("enable_cuda_graph", mode)
+
+    def enable_zero(
+        self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
+    ) -> None:
+        """Share out among ranks what the optimizer remembers of global parameters that they all hold whole (B).
+
+        The states of the optimizer become S(0), and stay so after the call. Which bytes are kept and sent stands in
+        `graph/passes/zero.py`. The losses do not change.
+
+        Args:
+            mode: on or off.
+            stage: 1: the states. 2: the gradients too, which matters where there are micro-batches. 3: the parameters
+                too, which are put together for forward, and again for backward.
+            shard_min_size: a parameter is shared out if the part of each rank has at least so many elements.
+            shard_restore_level: of OneFlow, without effect: parameters are always put together for their readers.
+
+        Raises:
+            ArgumentError: for another stage, or a size below 1.
+
+        Source: `oneflow.nn.graph.GraphConfig.enable_zero`; Rajbhandari et al. 2020, "ZeRO".
+        """
+        if stage not in (1, 2, 3):
+            raise ArgumentError(f"enable_zero: got stage={stage!r}; expected 1, 2 or 3")
+        size = _count("enable_zero", shard_min_size)
+        self.zero = Zero(int(stage), size) if _switch("enable_zero", mode) else None
+
+    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
+        """OneFlow 0.6's spelling of `enable_zero`.
+
+        Args:
+            mode: "distributed_split", or "non_distributed": the states of each parameter are on one rank.
+
+        Raises:
+            ArgumentError: for another mode.
+        """
+        if mode not in ZERO_MODES:
+            raise ArgumentError(f"set_zero_redundancy_optimizer_mode: got {mode!r}; expected one of {ZERO_MODES}")
+        self.zero = replace(self.zero or Zero(), mode=mode)
+
+    def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
+        """OneFlow 0.7's spelling of `enable_zero(shard_min_size=)`, after `set_zero_redundancy_optimizer_mode`.
+
+        Raises:
+            ArgumentError: unless it is an integer of at least 1.
+        """
+        size = _count("set_zero_redundancy_optimizer_min_size_after_split", value)
+        self.zero = replace(self.zero or Zero(), min_size=size)
 
     # passes
 
@@ -274,32 +325,6 @@ class GraphConfig:
         if mode != "Disable":
             _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True")
 
-    def enable_zero(
-        self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
-    ) -> None:
-        """Of OneFlow: shard optimizer states, gradients and parameters over ranks (ZeRO). It has no effect here.
-
-        Raises:
-            ArgumentError: for a stage other than 1, 2 and 3.
-        """
-        if stage not in (1, 2, 3):
-            raise ArgumentError(f"enable_zero: got stage={stage!r}; expected 1, 2 or 3")
-        _unless_off("enable_zero", mode, ZERO)
-
-    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
-        """OneFlow 0.6's spelling of `enable_zero`.
-
-        Raises:
-            ArgumentError: for a mode that OneFlow has not.
-        """
-        if mode not in ZERO_MODES:
-            raise ArgumentError(f"set_zero_redundancy_optimizer_mode: got {mode!r}; expected one of {ZERO_MODES}")
-        _no_effect("set_zero_redundancy_optimizer_mode", ZERO)
-
-    def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
-        """OneFlow 0.7's spelling of `enable_zero(shard_min_size=)`."""
-        _no_effect("set_zero_redundancy_optimizer_min_size_after_split", ZERO)
-
     # printing
 
     def options(self) -> dict[str, Any]:
@@ -311,6 +336,8 @@ class GraphConfig:
             found["gradient_accumulation_steps"] = self.accumulation_steps
         if self.outputs_buffer_size != 2:
             found["outputs_buffer_size"] = self.outputs_buffer_size
+        if self.zero is not None:
+            found["zero"] = self.zero
         if self.cuda_graph:
             found["cuda_graph"] = True
         if self.is_static:
@@ -329,15 +356,13 @@ class GraphConfig:
             self.disabled_passes,
             self.outputs_buffer_size,
             self.cuda_graph,
+            self.zero,
             self.sparse_parameters,
         )
 
     def __repr__(self) -> str:
         options = "".join(f"{name}={value}, " for name, value in self.options().items())
         return f"(CONFIG:config:GraphConfig(training={self.training}, {options}))"
-
-
-ZERO = "optimizer states are not sharded over ranks; what is split, by sbp, is split in its states too"
 
 
 def _switch(option: str, mode: Any) -> bool:
@@ -373,6 +398,12 @@ def _names(option: str, value: Iterable[str]) -> frozenset[str]:
     return frozenset(value)
 
 
+def _zero(option: str, value: Zero | None) -> Zero | None:
+    if value is not None and not isinstance(value, Zero):
+        raise ArgumentTypeError(f"{option}: got {value!r}; expected None, or call config.enable_zero(True, stage=2)")
+    return value
+
+
 OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses values that it cannot have
     "amp_dtype": _half,
     "accumulation_steps": _count,
@@ -380,6 +411,7 @@ OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses v
     "disabled_passes": _passes,
     "outputs_buffer_size": _count,
     "sparse_parameters": _names,
+    "zero": _zero,
     "cuda_graph": _switch,
     "is_static": _switch,
 }

@@ -112,6 +112,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _blocks={},
             _options={},
             _optimizers=[],
+            _whole={},  # the layouts of parameters and states before ZeRO shared them out
             _schedulers=[],
             _sparse=[],
             _grad_scaler=None,

@@ -24,7 +24,7 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.backends.geometry import LaidOut, layout_of
 from miniflow.backends.registry import kernel, kernel_of
-from miniflow.device import of_array
+from miniflow.device import of_array, place_of
 from miniflow.dispatch.dispatcher import Op, Shard, is_array
 from miniflow.dispatch.tape import Version
 from miniflow.errors import GraphError
@@ -64,11 +64,6 @@ class Lowering:
         self.instructions: list[Instruction] = []
         self.last_sent: Slot | None = None  # under MPI: what the last exchange has made
         self.template: Instruction | None = None  # the global instruction that is being lowered
-        readers = program.consumers()
-        self.only_for_update = {
-            slot for slot, found in readers.items()
-            if slot not in program.outputs and all(reader.phase == UPDATE for reader in found)
-        }  # fmt: skip
 
     def run(self) -> Program:
         """The program of the shards."""
@@ -84,7 +79,7 @@ class Lowering:
         tensors = {}
         for slot in program.states:
             for rank, shard in self.shards[slot].items():
-                tensors[shard] = ShardOf(program.tensors[slot], rank)
+                tensors[shard] = ShardOf(program.tensors[slot], rank, f"{program.name}: {slot.name}")
                 self.layouts[shard] = memory.layout(tensors[shard]._array)
         for slot, array in program.constants.items():
             for rank, shard in self.split(slot, kind=CONSTANT).items():
@@ -138,7 +133,7 @@ class Lowering:
         """Write what the ranks of this process do for a global instruction."""
         if instruction.op is Boxing:
             (x,), (y,) = instruction.inputs, instruction.outputs
-            self.box(x, y, UPDATE if y in self.only_for_update else instruction.phase)
+            self.box(x, y, instruction.phase)
         elif instruction.mutates:
             self.update(instruction)
         else:
@@ -309,15 +304,26 @@ class ShardSymbol(LaidOut):
 
 
 class ShardOf:
-    """The shard of one rank of a global tensor: a state of a lowered program."""
+    """The shard of one rank of a global tensor: a state of a lowered program.
 
-    def __init__(self, tensor: Any, rank: int):
-        self.tensor, self.rank = tensor, rank
+    Raises:
+        GraphError: from `_array`, if the tensor has got another layout.
+    """
+
+    def __init__(self, tensor: Any, rank: int, name: str):
+        self.tensor, self.rank, self.name = tensor, rank, name
+        self.meta = tensor._array.meta
         self._version = Version()  # the tensor has its own
 
     @property
     def _array(self) -> Any:
-        return self.tensor._array.shards[self.rank]
+        array = self.tensor._array
+        if getattr(array, "meta", None) is not self.meta:
+            raise GraphError(
+                f"{self.name} was recorded as {self.meta}, now it is on {place_of(array)}; expected it unchanged: make "
+                "a new graph"
+            )
+        return array.shards[self.rank]
 
 
 # operators of lowered programs

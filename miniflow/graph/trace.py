@@ -545,6 +545,7 @@ class Tracer:
         program.draws = self.draws
         if program.is_global:
             program.draws.agree = of_rank_0
+            sum_in_update(program)
         self._refuse_shared_memory()
         return program
 
@@ -569,6 +570,16 @@ class Tracer:
         """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
         start = self._written.get(id(self._state_of[written]))
         return start is not None and self.program.last_read(other) >= start
+
+
+def sum_in_update(program: Program) -> None:
+    """Let the sums over ranks that only updates read belong to the update: micro-batches are added up before."""
+    readers = program.consumers()
+    for instruction in program.instructions:
+        if instruction.op is Boxing and instruction.phase == BACKWARD and instruction.output not in program.outputs:
+            found = readers.get(instruction.output)
+            if found and all(reader.phase == UPDATE for reader in found):
+                instruction.phase = UPDATE
 
 
 def of_rank_0(draws: list) -> list:

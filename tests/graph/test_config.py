@@ -121,9 +121,6 @@ def test_every_pass_can_be_switched_off():
         (lambda c: c.set_auto_parallel_computation_cost_ratio(0.1), "no search for SBP signatures"),
         (lambda c: c.set_auto_parallel_wait_time(1.0), "no search for SBP signatures"),
         (lambda c: c.enable_auto_memory(), "module.config.activation_checkpointing = True"),
-        (lambda c: c.enable_zero(stage=1), "states are not sharded over ranks"),
-        (lambda c: c.set_zero_redundancy_optimizer_mode(), "states are not sharded over ranks"),
-        (lambda c: c.set_zero_redundancy_optimizer_min_size_after_split(8), "states are not sharded over ranks"),
     ],
 )
 def test_options_without_meaning_say_what_to_use(call, instead):

@@ -27,6 +27,7 @@ PIPELINE = (
     "autocast",
     "checkpointing",
     "dead_code",
+    "zero",
     "accumulation",
     "sparse_update",
     # the same with less
@@ -49,7 +50,7 @@ PIPELINE = (
     # in which order
     "early_update",
 )
-GLOBAL = 3  # how many of them run on programs over global arrays, before these are lowered
+GLOBAL = 4  # how many of them run on programs over global arrays, before these are lowered
 VARIABLE = "MINIFLOW_DEBUG_PASS"
 USER = 6  # calls from the line that calls a graph to `run_passes`: where warnings point
 

@@ -14,6 +14,7 @@ from miniflow.dispatch.tape import modes, no_grad
 from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError
 from miniflow.ops.creation import tensor
 from miniflow.ops.promotion import require_floating
+from miniflow.sbp import P, all_by_rows
 from miniflow.tensor import Tensor
 
 FLOAT64 = np.dtype(np.float64)
@@ -29,7 +30,8 @@ class TotalNorm(Op):
         return (), FLOAT64 if FLOAT64 in dtypes else np.dtype(np.float32)
 
     def sbp(*gradients, ranks, norm_type):
-        return []
+        by = {1: P, 2: "hypot", math.inf: "maximum"}.get(norm_type)
+        return [] if by is None else all_by_rows(gradients, by)
 
 
 class ClipGradNorm(Op):
