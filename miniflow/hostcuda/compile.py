@@ -56,7 +56,7 @@ from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, place
 from miniflow.hostcuda.syntax import WARP, Compilation, Sync, statements, text
-from miniflow.hostcuda.thread_loops import cells
+from miniflow.hostcuda.thread_loops import private_arrays
 from miniflow.hostcuda.workers import run_blocks
 
 LAUNCH_TYPES = (*(types.int64,) * 9, types.int64[::1])  # first, last, gridDim, blockDim, dynamic_bytes, error
@@ -153,7 +153,7 @@ class Translation:
         storage = place(tree, compilation, divergence, Kinds(self._infer))
         for variable, kind in storage.private.items():
             try:
-                cells(variable, kind)
+                private_arrays(variable, kind)
             except TypeError:
                 called = compilation.original.get(variable, variable)
                 raise UnsupportedKernelError(

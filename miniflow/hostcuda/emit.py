@@ -28,7 +28,7 @@ from miniflow.hostcuda.syntax import (
     Allocation,
     text,
 )
-from miniflow.hostcuda.thread_loops import INDENT, ThreadLoops, cells
+from miniflow.hostcuda.thread_loops import INDENT, ThreadLoops, private_arrays
 
 LAUNCH = "first, last, gridDim_x, gridDim_y, gridDim_z, blockDim_x, blockDim_y, blockDim_z, dynamic_bytes, error"
 CELLS = 1040
@@ -64,7 +64,7 @@ class Emitter(ThreadLoops):
         for variable, array in self.compilation.arrays.items():
             self._array(variable, array)
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, dtype, _ in cells(variable, kind):
+            for cell, dtype, _ in private_arrays(variable, kind):
                 if variable in self.storage.in_warp:
                     for array in [cell, f"{cell}_copy"] if self.compilation.boundscheck else [cell]:
                         self.line(f"{array} = stack((32,), {dtype})")
@@ -128,7 +128,7 @@ class Emitter(ThreadLoops):
         if BLOCK in self.masked:
             self.line("arrived_of = arrived_of_all[block]")
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, *_ in cells(variable, kind) if variable not in self.storage.in_warp else []:
+            for cell, *_ in private_arrays(variable, kind) if variable not in self.storage.in_warp else []:
                 self.line(f"{cell} = {cell}_all[block]")
 
     # nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import re
 from collections.abc import Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -69,6 +70,8 @@ LOADS = {"ldca", "ldcg", "ldcs", "ldlu", "ldcv"}  # with hints to caches, which 
 STORES = {"stcg", "stcs", "stwb", "stwt"}
 ARRAYS = {"shared.array", "local.array", "const.array_like"}
 GRID_SYNC = "grid.sync"
+GENERATED = re.compile(r"^(_|taken_|skipped_|whole_)|(_of(_\d+)*(_copy)?|_all|_now|_choice)$")
+"""Names of variables that the compiler makes of others."""
 DIMENSIONS = {"grid": "blockIdx_{0} * blockDim_{0} + threadIdx_{0}", "gridsize": "blockDim_{0} * gridDim_{0}"}
 
 
@@ -510,11 +513,7 @@ class Normaliser(ast.NodeTransformer):
 
 def is_taken(variable: str) -> bool:
     """Whether generated code may have a variable of this name."""
-    if variable in COORDINATES or variable in runtime.RESERVED or variable.startswith("_"):
-        return True
-    if variable in ("range", "bool", "slice"):
-        return True
-    return variable.endswith(("_of", "_all", "_now", "_is")) or variable.startswith(("taken_", "skipped_", "whole_"))
+    return variable in COORDINATES or variable in runtime.RESERVED or GENERATED.search(variable) is not None
 
 
 def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Callee:

@@ -34,13 +34,12 @@ __all__ = [
     "lane_at", "lane_up", "lane_down", "lane_xor",
 ]  # fmt: skip
 RESERVED = {
-    *__all__, "np", "math", "types", "thread", "threads", "lanes", "warp_x", "warp", "warps", "warp_first", "warp_end",
-    "block", "first", "last", "missed", "arrived_of", "entry", "dynamic", "error",
-    *(f"{end}_{axis}" for end in ("begin", "end") for axis in ("x", "y", "z", "lane")), "carray", "dynamic_bytes",
-    "lane", "grid_first",
-    "caller", "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare",
-    "state", "enter", "back",  # lookup
-    "begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from",  # arrivals
+    *__all__, "np", "math", "types", "njit", "carray", "range", "bool", "slice", "blocks", "OPTIONS", "SITES",
+    "thread", "threads", "lanes", "lane", "warp_x", "warp", "warps", "warp_first", "warp_end", "block", "first", "last",
+    "missed", "arrived_of", "entry", "dynamic", "dynamic_bytes", "error", "grid_first", "caller",
+    *(f"{end}_{axis}" for end in ("begin", "end") for axis in ("x", "y", "z", "lane")),
+    "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state", "enter", "back",
+    "begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from",  # lookup, arrivals
 }  # fmt: skip
 
 INTEGER = types.Integer | types.Boolean

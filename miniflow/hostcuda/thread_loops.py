@@ -188,7 +188,7 @@ class ThreadLoops:
         nodes = [n for n in ast.walk(region) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
         stores, names = Counter(dotted(n.value) for n in nodes), Counter(names_in(region.body))
         variables = self.storage.in_warp & self.storage.private.keys()
-        kept = sorted(c for v in variables for c, *_ in cells(v, self.storage.private[v]))
+        kept = sorted(c for v in variables for c, *_ in private_arrays(v, self.storage.private[v]))
         Renamer({array: f"{array}_copy" for array in kept}).visit(region)
         move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
         there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
@@ -428,14 +428,16 @@ class ThreadLoops:
             if variable in needed:
                 needed |= set(reads(again[variable]))
         for variable in sorted((needed | (flow.assigned - flow.certain)) & self.storage.private.keys()):
-            self.line(f"{variable} = {value(variable, self.storage.private[variable], self._cell(variable))}")
+            self.line(
+                f"{variable} = {private_value(f'{variable}_of', self.storage.private[variable], self._cell(variable))}"
+            )
         for variable, statement in again.items():
             if variable in needed:
                 self._statement(statement, access)
 
     def _store(self, flow: Flow) -> None:
         for variable in sorted(flow.assigned & self.storage.private.keys()):
-            for array, _, member in cells(variable, self.storage.private[variable]):
+            for array, _, member in private_arrays(variable, self.storage.private[variable]):
                 self.line(f"{array}[unsigned({self._cell(variable)})] = {member}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
@@ -501,21 +503,25 @@ class Interleaved(ast.NodeTransformer):
         return ast.Subscript(name(f"{variable}_of"), place, node.ctx)
 
 
-def cells(variable: str, kind: types.Type, member: str = "") -> list[tuple[str, str, str]]:
-    """The arrays that hold a private variable, their dtypes, and what of it: all, or a member of a tuple each."""
-    member = member or variable
+def private_arrays(variable: str, kind: types.Type, path: tuple[int, ...] = ()) -> list[tuple[str, str, str]]:
+    """The arrays that hold a private variable: (name, dtype, the part of the variable), one for each member of a tuple.
+
+    >>> private_arrays("p", types.Tuple([types.int64, types.float32]))
+    [('p_of_0', 'np.int64', 'p[0]'), ('p_of_1', 'np.float32', 'p[1]')]
+    """
     if isinstance(kind, types.BaseTuple):
-        return [cell for i, k in enumerate(kind.types) for cell in cells(f"{variable}_{i}", k, f"{member}[{i}]")]
-    return [(f"{variable}_of", dtype_text(kind), member)]
+        return [array for i, k in enumerate(kind.types) for array in private_arrays(variable, k, (*path, i))]
+    array = "_".join([f"{variable}_of", *map(str, path)])
+    return [(array, dtype_text(kind), variable + "".join(f"[{i}]" for i in path))]
 
 
-def value(variable: str, kind: types.Type, cell: str) -> str:
-    """What a thread has of a private variable."""
+def private_value(array: str, kind: types.Type, index: str) -> str:
+    """A thread's entry in the array of a private variable, or the tuple of its entries in several."""
     if isinstance(kind, types.BaseTuple):
         called = kind.instance_class.__name__ if hasattr(kind, "instance_class") else ""
-        members = "".join(value(f"{variable}_{i}", k, cell) + ", " for i, k in enumerate(kind.types))
+        members = "".join(private_value(f"{array}_{i}", k, index) + ", " for i, k in enumerate(kind.types))
         return f"{called if called in VECTORS else ''}({members})"
-    return f"{variable}_of[unsigned({cell})]"
+    return f"{array}[unsigned({index})]"
 
 
 def dtype_text(kind: types.Type) -> str:

@@ -225,6 +225,44 @@ def loop_variable_after_grid_barriers(n, out):
 # Names of the compiler, of numba and of Python.
 
 
+@CASES.launch(1, 1, 1, blank(3, np.int64), gives=[2, 7, 1])
+def variables_named_as_the_numbers_of_arrays(n, out):
+    a = cuda.local.array(1, int64)
+    b = cuda.local.array(1, int64)
+    a[0], b[0] = 1, 2
+    a_choice = n + 6
+    if n > 0:
+        a, b = b, a
+    out[0], out[1], out[2] = a[0], a_choice, b[0]
+
+
+@CASES.launch(1, 4, np.arange(4), blank(4, np.int64), gives=1000 * np.arange(4) + 7)
+def variables_named_as_the_members_of_a_tuple(x, out):
+    t = cuda.threadIdx.x
+    pair = x[t], x[t] + 1
+    pair_0 = x[t] + 7
+    cuda.syncthreads()
+    out[t] = 1000 * pair[0] + pair_0 - x[t]
+
+
+@cuda.jit(device=True)
+def blocks(x):
+    total = 0
+    for k in range(3):
+        total += x + k
+    return total
+
+
+@cuda.jit(device=True)
+def njit(x):
+    return 10 * blocks(x)
+
+
+@CASES.launch(1, 1, 5, blank(2, np.int64), gives=[18, 180])
+def device_functions_named_as_parts_of_the_module(x, out):
+    out[0], out[1] = blocks(x), njit(x)
+
+
 @CASES.launch(1, 8, np.arange(8), blank(8, np.int64), gives=5 * np.arange(8)[::-1] + 4)
 def variable_named_arg(x, out):
     s = cuda.shared.array(8, int64)
