@@ -18,9 +18,9 @@ __all__ = ["cuda", "show", *errors.__all__]  # noqa: F405
 def __getattr__(name: str) -> Any:
     """`cuda` is chosen, and matplotlib loaded for `show`, when first asked for."""
     if name == "cuda":
-        from miniflow.hostcuda.choice import chosen
+        from miniflow.hostcuda.choice import choose
 
-        value = chosen()
+        value = choose()
     elif name == "show":
         from miniflow.hostcuda.picture import show as value
     else:

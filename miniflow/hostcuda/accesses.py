@@ -7,9 +7,9 @@ import copy
 from typing import Any
 
 from miniflow.hostcuda.affine import Affine
-from miniflow.hostcuda.bounds import Intervals, inside
+from miniflow.hostcuda.bounds import Intervals, bounds_conditions
 from miniflow.hostcuda.guards import Fact, facts
-from miniflow.hostcuda.runtime import OWN
+from miniflow.hostcuda.runtime import UNLOCKED
 from miniflow.hostcuda.signs import is_metadata, is_natural
 from miniflow.hostcuda.syntax import LANE_READ, Compilation, assigned_in, call, literal, name
 
@@ -19,15 +19,15 @@ class Access(ast.NodeTransformer):
 
     def __init__(self, compilation: Compilation, affine: Affine | None, arrays: set[str]):
         self.compilation, self.arrays, self.natural = compilation, arrays, set(affine.natural) if affine else set()
-        self.known: list[Fact] = []  # what the conditions say that the visited statement stands under
+        self.facts: list[Fact] = []  # what the conditions say that the visited statement stands under
 
     def visit_If(self, node: ast.If | ast.IfExp) -> ast.If | ast.IfExp:
-        before, found = self.known, list(facts(copy.deepcopy(node.test)))
+        outer, new = self.facts, list(facts(copy.deepcopy(node.test)))
         node.test = self.visit(node.test)
         assigned = assigned_in(node.body) if isinstance(node, ast.If) else set()
-        self.known = before + [fact for fact in found if fact[0] not in assigned]
+        self.facts = outer + [fact for fact in new if fact[0] not in assigned]
         node.body = self._arm(node.body)
-        self.known = before
+        self.facts = outer
         node.orelse = self._arm(node.orelse)
         return node
 
@@ -44,8 +44,8 @@ class Access(ast.NodeTransformer):
         if function in ("match_any", "match_all"):
             here = ["thread", "warp_first", "warp_end"] if self.compilation.checked else ["lane", "0", "lanes"]
             return call(function, *map(name, [*(f"{a.id}_of" for a in node.args[:2]), *here]))
-        if function in OWN and isinstance(node.args[0], ast.Name) and node.args[0].id in self.compilation.arrays:
-            node.func = name(OWN[function])  # nobody but this worker has the array
+        if function in UNLOCKED and isinstance(node.args[0], ast.Name) and node.args[0].id in self.compilation.arrays:
+            node.func = name(UNLOCKED[function])  # nobody but this worker has the array
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
@@ -53,21 +53,21 @@ class Access(ast.NodeTransformer):
         if is_metadata(node) or not (isinstance(node.value, ast.Name) and node.value.id in self.arrays):
             return node
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        natural = self.natural | {variable for variable, kind, bound in self.known if is_from_zero(kind, bound)}
-        known = [self._is_known(index, natural) for index in indices]
-        if all(k or isinstance(index, ast.Constant) for k, index in zip(known, indices, strict=True)):
+        natural = self.natural | {variable for variable, kind, bound in self.facts if is_from_zero(kind, bound)}
+        checks_not_needed = [self._is_nonnegative(index, natural) for index in indices]
+        if all(k or isinstance(index, ast.Constant) for k, index in zip(checks_not_needed, indices, strict=True)):
             node.slice = unsigned(node.slice)
-        elif any(known):
-            node.slice.elts = [unsigned(i) if k else i for k, i in zip(known, indices, strict=True)]
+        elif any(checks_not_needed):
+            node.slice.elts = [unsigned(i) if k else i for k, i in zip(checks_not_needed, indices, strict=True)]
         return node
 
-    def _is_known(self, index: ast.expr, natural: set[str]) -> bool:
+    def _is_nonnegative(self, index: ast.expr, natural: set[str]) -> bool:
         return not isinstance(index, ast.Constant | ast.Slice | ast.Tuple) and is_natural(index, natural)
 
 
-def is_from_zero(kind: type, bound: ast.expr) -> bool:
+def is_from_zero(operator: type, bound: ast.expr) -> bool:
     """Whether a comparison as `>= 0` says that a variable is not negative."""
-    return literal(bound) == 0 and kind in (ast.Gt, ast.GtE) or literal(bound) == -1 and kind is ast.Gt
+    return literal(bound) == 0 and operator in (ast.Gt, ast.GtE) or literal(bound) == -1 and operator is ast.Gt
 
 
 class CheckedAccess(Access):
@@ -89,8 +89,8 @@ class CheckedAccess(Access):
             element = ast.copy_location(ast.Subscript(node.args[0], node.args[1], ast.Load()), node)
             checked = self.visit_Subscript(element)
             node.args = [node.args[0], checked.slice, *map(self.visit, node.args[2:])]
-            if function in OWN and node.args[0].id in self.compilation.arrays:
-                node.func = name(OWN[function])
+            if function in UNLOCKED and node.args[0].id in self.compilation.arrays:
+                node.func = name(UNLOCKED[function])
             return node
         return super().visit_Call(node)
 
@@ -98,9 +98,9 @@ class CheckedAccess(Access):
         if is_metadata(node) or (isinstance(node.value, ast.Name) and node.value.id in self.compilation.tuples):
             return ast.NodeTransformer.generic_visit(self, node)
         is_array = isinstance(node.value, ast.Name) and node.value.id in self.arrays
-        made = self.compilation.arrays.get(node.value.id) if is_array else None
-        shape = made.shape if made is not None and made.kind != "dynamic" else None
-        conditions = inside(node, self.intervals, shape, self.known) if is_array and self.intervals else None
+        allocation = self.compilation.arrays.get(node.value.id) if is_array else None
+        shape = allocation.shape if allocation is not None and allocation.kind != "dynamic" else None
+        conditions = bounds_conditions(node, self.intervals, shape, self.facts) if is_array and self.intervals else None
         original = copy.deepcopy(node)
         ast.NodeTransformer.generic_visit(self, node)
         if conditions is not None:
@@ -111,12 +111,12 @@ class CheckedAccess(Access):
         return node
 
     def _checked(self, node: ast.Subscript, original: ast.Subscript) -> ast.expr:
-        site = ast.Constant(self.compilation.site(original))
-        where = [site, name("block"), name("thread"), name("error")]
+        site = ast.Constant(self.compilation.site_number(original))
+        location = [site, name("block"), name("thread"), name("error")]
         if isinstance(node.slice, ast.Slice):
             return node.slice
         index = Slices().visit(node.slice) if isinstance(node.slice, ast.Tuple) else node.slice
-        return call("inside", node.value, index, *where)
+        return call("inside", node.value, index, *location)
 
 
 class Slices(ast.NodeTransformer):

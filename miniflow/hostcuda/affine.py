@@ -48,7 +48,7 @@ class Affine:
             {"warp_first", "warp_x"} | self._greatest_fixed_point(some, lambda e, known: is_integer(e, known, tuples))
             for some in (integers, integers.difference(unsigned))
         )
-        self.natural = self._greatest_fixed_point(naturals, is_natural, signs=True)
+        self.natural = self._greatest_fixed_point(naturals, is_natural, ignore_stop=True)
 
     # by how much a value grows
 
@@ -113,27 +113,31 @@ class Affine:
 
     # properties of all values of a variable
 
-    def _greatest_fixed_point(self, given: set[str], holds, signs: bool = False) -> set[str]:
+    def _greatest_fixed_point(self, assumed: set[str], has_property, ignore_stop: bool = False) -> set[str]:
         """The greatest fixed point: all variables whose values have a property, if those of the set have it."""
-        known = set(self.values) | given
+        candidates = set(self.values) | assumed
         while True:
-            wrong = {v for v in known - given if not self._keeps(v, known, holds, signs)}
-            if not wrong:
-                return known
-            known -= wrong
+            failing = {
+                v for v in candidates - assumed if not self._all_values_have(v, candidates, has_property, ignore_stop)
+            }
+            if not failing:
+                return candidates
+            candidates -= failing
 
-    def _keeps(self, variable: str, known: set[str], holds, signs: bool) -> bool:
+    def _all_values_have(self, variable: str, candidates: set[str], has_property, ignore_stop: bool) -> bool:
         values, loops = self.values[variable], self.loops.get(variable, [])
         if len(loops) != values.count(None):
             return False
-        if not all(v is None or holds(v, known) for v in values):
+        if not all(v is None or has_property(v, candidates) for v in values):
             return False
         for loop in loops:
             if not is_range(loop.iter):
                 return False
             args = loop.iter.args
-            checked = ([args[0]] if len(args) > 1 else []) + ([args[2]] if len(args) > 2 else []) if signs else args
-            if not all(holds(a, known) for a in checked):
+            checked = (
+                ([args[0]] if len(args) > 1 else []) + ([args[2]] if len(args) > 2 else []) if ignore_stop else args
+            )
+            if not all(has_property(a, candidates) for a in checked):
                 return False
         return True
 

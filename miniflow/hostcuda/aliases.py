@@ -12,10 +12,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from miniflow.hostcuda.syntax import Compilation, Renamer, call, filled, is_plain, name, statements, target_names
+from miniflow.hostcuda.syntax import (
+    Compilation,
+    Renamer,
+    assigns_variables,
+    call,
+    fill_empty_bodies,
+    name,
+    statements,
+    target_names,
+)
 
 
-def propagate(tree: ast.FunctionDef, compilation: Compilation, arrays: set[str]) -> None:
+def propagate_copies(tree: ast.FunctionDef, compilation: Compilation, arrays: set[str]) -> None:
     """Replace names of arrays in place.
 
     Args:
@@ -24,24 +33,24 @@ def propagate(tree: ast.FunctionDef, compilation: Compilation, arrays: set[str])
     """
     while True:
         definitions = values_of(tree)
-        known = arrays | set(compilation.arrays)
+        names_of_arrays = arrays | set(compilation.arrays)
         single = {
             v: values[0].id
             for v, values in definitions.items()
-            if len(values) == 1 and isinstance(values[0], ast.Name) and values[0].id in known
+            if len(values) == 1 and isinstance(values[0], ast.Name) and values[0].id in names_of_arrays
         }
         if not single:
             break
-        Renamer(single).visit(filled(WithoutAssignments(single).visit(tree)))
-    refuse_arithmetic(tree, compilation, known)
-    choices = chosen(definitions, known)
+        Renamer(single).visit(fill_empty_bodies(WithoutAssignments(single).visit(tree)))
+    refuse_arithmetic(tree, compilation, names_of_arrays)
+    choices = points_to(definitions, names_of_arrays)
     for variable, candidates in choices.items():
         compilation.choices[variable] = candidates
     SelectArray(compilation).visit(tree)
     readable_names(tree, compilation)
 
 
-OF_ELEMENTS = {  # and where the operands are
+ELEMENTWISE = {  # and where the operands are
     ast.BinOp: ("arithmetic on", "left", "right"), ast.AugAssign: ("arithmetic on", "target", "value"),
     ast.UnaryOp: ("arithmetic on", "operand"), ast.Compare: ("a comparison of", "left", "comparators"),
     **dict.fromkeys((ast.If, ast.While, ast.IfExp), ("a condition that is", "test")),
@@ -56,22 +65,22 @@ def refuse_arithmetic(tree: ast.FunctionDef, compilation: Compilation, arrays: s
         UnsupportedKernelError: for arithmetic on an array, a comparison, or a condition.
     """
     for node in ast.walk(tree):
-        what, *fields = OF_ELEMENTS.get(type(node), ("",))
+        problem, *fields = ELEMENTWISE.get(type(node), ("",))
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
             continue
         operands = [getattr(node, field) for field in fields]
-        for operand in [o for one in operands for o in (one if isinstance(one, list) else [one])]:
+        for operand in [o for part in operands for o in (part if isinstance(part, list) else [part])]:
             if isinstance(operand, ast.Name) and operand.id in arrays:
-                compilation.refuse(node, f"{what} the whole array {operand.id}", f"write {operand.id}[i]")
+                compilation.refuse(node, f"{problem} the whole array {operand.id}", f"write {operand.id}[i]")
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     """What is assigned to every variable; None for what is no plain assignment to a name."""
-    found: dict[str, list[ast.expr | None]] = {}
+    values: dict[str, list[ast.expr | None]] = {}
     for statement in statements(tree.body):
         for variable in target_names(statement):
-            found.setdefault(variable, []).append(statement.value if is_plain(statement) else None)
-    return found
+            values.setdefault(variable, []).append(statement.value if assigns_variables(statement) else None)
+    return values
 
 
 class WithoutAssignments(ast.NodeTransformer):
@@ -87,22 +96,26 @@ class WithoutAssignments(ast.NodeTransformer):
         return node if node.targets else None
 
 
-def chosen(definitions: dict[str, list[ast.expr | None]], known: set[str]) -> dict[str, list[str]]:
+def points_to(definitions: dict[str, list[ast.expr | None]], arrays_of_kernel: set[str]) -> dict[str, list[str]]:
     """The variables that only ever stand for known arrays or for such variables, each with its arrays."""
 
     def reached(variable: str, path: frozenset[str]) -> set[str] | None:
-        found: set[str] = set()
+        reachable: set[str] = set()
         for value in definitions[variable]:
             source = value.id if isinstance(value, ast.Name) else ""
             if source in path:
                 continue
             arrays = (
-                {source} if source in known else reached(source, path | {source}) if source in definitions else None
+                {source}
+                if source in arrays_of_kernel
+                else reached(source, path | {source})
+                if source in definitions
+                else None
             )
             if arrays is None:
                 return None
-            found |= arrays
-        return found
+            reachable |= arrays
+        return reachable
 
     all_of = {v: reached(v, frozenset({v})) for v in definitions}
     return {v: sorted(arrays) for v, arrays in all_of.items() if arrays}
@@ -129,11 +142,11 @@ class SelectArray(ast.NodeTransformer):
         if node.id not in self.compilation.choices or not isinstance(node.ctx, ast.Load):
             return node
         candidates = self.compilation.choices[node.id]
-        found: ast.expr = name(candidates[-1])
+        selection: ast.expr = name(candidates[-1])
         for candidate in candidates[:-1]:
-            number = ast.Constant(self.order.index(candidate))
-            found = call("selected", name(self._code(node.id)), number, name(candidate), found)
-        return ast.copy_location(found, node)
+            index = ast.Constant(self.order.index(candidate))
+            selection = call("selected", name(self._code(node.id)), index, name(candidate), selection)
+        return ast.copy_location(selection, node)
 
     def _code(self, variable: str) -> str:
         return f"{variable}_choice"
@@ -144,7 +157,7 @@ def readable_names(tree: ast.FunctionDef, compilation: Compilation) -> None:
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {a.arg for a in tree.args.args}
     names: dict[str, str] = {}
     for array, allocation in compilation.arrays.items():
-        called = allocation.called
+        called = allocation.source_name
         if called and called != array and called not in used and called not in names.values():
             names[array] = called
     Renamer(names).visit(tree)

@@ -79,16 +79,16 @@ class Arguments:
     Attributes:
         kinds: of each.
         values: what the kernel receives.
-        back: what is copied after the launch, in this order: an array or record, and its copy, or it itself.
+        copies_back: what is copied after the launch, in this order: an array or record, and its copy, or it itself.
     """
 
-    __slots__ = ("checked", "here", "kinds", "values", "back")
+    __slots__ = ("checked", "device", "kinds", "values", "copies_back")
 
-    def __init__(self, given: tuple, checked: bool = False):
-        self.checked, self.here = checked, devices.current.index
-        self.back: Any = ()
+    def __init__(self, arguments: tuple, checked: bool = False):
+        self.checked, self.device = checked, devices.current.index
+        self.copies_back: Any = ()
         kinds, self.values = [], []
-        for position, value in enumerate(given):
+        for position, value in enumerate(arguments):
             kind = value.__class__
             if kind not in SCALARS:
                 kind, value = self.converted(value, position)
@@ -126,16 +126,16 @@ class Arguments:
             from numba import typeof
 
             passed = np.array(value) if self.checked else value
-            self.back = [*self.back, (np.asarray(value), passed)] if self.checked else self.back
+            self.copies_back = [*self.copies_back, (np.asarray(value), passed)] if self.checked else self.copies_back
             return typeof(value), passed
         raise KernelArgumentError(refusal(value, position))
 
     def _device_array(self, value: DeviceNDArray) -> tuple[tuple, Any]:
         allocation = value.allocation
-        if allocation.device != self.here:
+        if allocation.device != self.device:
             raise CudaDeviceError(
                 f"an array of {value.dtype}{list(value.shape)} on device {allocation.device} was passed to a kernel on "
-                f"device {self.here}; copy it there (through copy_to_host), or launch within "
+                f"device {self.device}; copy it there (through copy_to_host), or launch within "
                 f"`with cuda.gpus[{allocation.device}]:`"
             )
         kind = value.kind
@@ -153,21 +153,21 @@ class Arguments:
             warn_of_copy(position)
         check_transferable(host)
         back = host.flags.writeable and hint.copies_out
-        in_place = back and not any(np.may_share_memory(host, other) for other, _ in self.back)
+        in_place = back and not any(np.may_share_memory(host, other) for other, _ in self.copies_back)
         passed = np.asarray(host) if in_place else np.array(host, order="K")
         kind = array_kind(passed)
         if self.checked:  # what is written to it in vain, or read before it is written, is reported
             passed.flags.writeable = back
             if not hint.copies_in:
                 memory = passed.reshape(-1, order="A").view(np.uint8)
-                passed = DeviceNDArray.over(passed, Allocation(memory, self.here, initialised=False))
+                passed = DeviceNDArray.over(passed, Allocation(memory, self.device, initialised=False))
         if back:
-            self.back = [*self.back, (host, passed)]
+            self.copies_back = [*self.copies_back, (host, passed)]
         return kind, passed
 
     def write_back(self) -> None:
         """After the launch, copy what was copied in back to its array, in the order of the arguments."""
-        for host, passed in self.back:
+        for host, passed in self.copies_back:
             if passed is not host:
                 np.copyto(host, passed if isinstance(passed, np.ndarray) else passed.copy_to_host())
 
@@ -199,7 +199,7 @@ def warn_of_copy(position: int) -> None:
 # Explicit signatures, as in `@cuda.jit("void(float32[:], int32)")`, and which of them a launch uses
 
 
-def parse(given: Any, device: bool) -> list[tuple]:
+def parse(signatures: Any, device: bool) -> list[tuple]:
     """The argument types of each signature that `cuda.jit` was given.
 
     Raises:
@@ -207,13 +207,13 @@ def parse(given: Any, device: bool) -> list[tuple]:
     """
     from numba.core import sigutils
 
-    found = []
-    for one in given if isinstance(given, list) else [given]:
-        arguments, result = sigutils.normalize_signature(one)
+    lists = []
+    for sig in signatures if isinstance(signatures, list) else [signatures]:
+        arguments, result = sigutils.normalize_signature(sig)
         if str(result) not in ("None", "none") and not device:
-            raise KernelReturnError(f"@cuda.jit({one!r}): a kernel returns nothing; write 'void(...)'")
-        found.append(tuple(arguments))
-    return found
+            raise KernelReturnError(f"@cuda.jit({sig!r}): a kernel returns nothing; write 'void(...)'")
+        lists.append(tuple(arguments))
+    return lists
 
 
 def choose(signatures: Sequence[tuple], types: tuple, name: str) -> tuple:
@@ -226,13 +226,13 @@ def choose(signatures: Sequence[tuple], types: tuple, name: str) -> tuple:
     from numba.core.types import none
 
     cases = [none(*accepted) for accepted in signatures]
-    found = cpu_target.typing_context.resolve_overload(name, cases, types, {})
-    if found is None:
+    resolved = cpu_target.typing_context.resolve_overload(name, cases, types, {})
+    if resolved is None:
         accepted = "; ".join(f"({', '.join(map(str, s))})" for s in signatures)
         raise KernelArgumentError(
             f"{name}: no matching signature for arguments ({', '.join(map(str, types))}); it accepts {accepted}"
         )
-    return found.args
+    return resolved.args
 
 
 def casts_between(given: tuple, types: tuple) -> list[Callable | None] | None:
@@ -243,8 +243,8 @@ def casts_between(given: tuple, types: tuple) -> list[Callable | None] | None:
     from numba.core.types import Boolean, Number
 
     casts = [
-        cast_to(target) if target != own and isinstance(target, Number | Boolean) else None
-        for own, target in zip(given, types, strict=True)
+        cast_to(parameter) if parameter != argument and isinstance(parameter, Number | Boolean) else None
+        for argument, parameter in zip(given, types, strict=True)
     ]
     return casts if any(casts) else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import types
 
 from miniflow.hostcuda import shadow
-from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, lane_at, part, report, state, symbol
+from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, inner, lane_at, report, state, symbol
 from miniflow.hostcuda.syntax import GRID, WARP
 
 __all__ = ["begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from"]
@@ -19,19 +19,19 @@ SHUFFLES = ("at", "up", "down", "xor")
 LANE_WORDS = shadow.LANE_STATE.itemsize // 8
 
 
-@part
+@inner
 def number_of(s, index):
     """The number in the grid of a thread, by its place among the lane states."""
     return index if s.cooperative else s.block * s.threads + index
 
 
-@part
-def present(s):
+@inner
+def current_lane(s):
     """The state of the thread that runs."""
     return lane_at(s.lanes, s.slot * s.threads + s.thread)
 
 
-@part
+@inner
 def report_missed_barrier(s, index, other_site, mask):
     """This thread skipped a barrier at which others wait: reported once a block."""
     lane = lane_at(s.lanes, index)
@@ -42,8 +42,8 @@ def report_missed_barrier(s, index, other_site, mask):
         lane.missed = 0 if lane.missed == missed else lane.missed
 
 
-@part
-def end(s, threads):
+@inner
+def end_block(s, threads):
     """The block has ended, or in a grid that synchronises all have. Warps do not wait for lanes that have ended."""
     if s.logged > shadow.SLOTS // 4:
         shadow.count()
@@ -60,7 +60,7 @@ def begin_block(block):
     if s.cooperative:
         s.slot = s.block = block
         return
-    end(s, s.threads)
+    end_block(s, s.threads)
     s.block = block
     s.now += 1
     s.started = block_at(s.blocks, block).barrier = s.now
@@ -71,53 +71,53 @@ def begin_block(block):
 def end_blocks():
     """The last block has ended."""
     s = state()
-    end(s, s.threads * (s.slot + 1))
+    end_block(s, s.threads * (s.slot + 1))
 
 
 @symbol(2)
 def arrives(level, mask):
     """The thread comes to a barrier of a level; of a warp, it names these lanes."""
     s = state()
-    lane = present(s)
+    lane = current_lane(s)
     lane.mask, lane.at[level] = mask & FULL, s.at[level]
 
 
 @symbol(0)
 def leave():
     """The thread leaves the kernel by `return`."""
-    present(state()).left = 1
+    current_lane(state()).left = 1
 
 
 @symbol(0)
 def fence():
     """`threadfence`."""
-    present(state()).fenced = 1
+    current_lane(state()).fenced = 1
 
 
-@part
-def order_lanes(s, first, end):
+@inner
+def order_lanes(s, first, end_block):
     """`syncwarp`: what the lanes of a mask did comes before what they do next."""
     s.now += 1
-    known = shadow.words_at(s.known, end * WARP_LANES)
-    for t in range(first, end):
+    known = shadow.words_at(s.known, end_block * WARP_LANES)
+    for t in range(first, end_block):
         lane = lane_at(s.lanes, t)
         if lane.at[WARP] == s.at[WARP]:
-            for u in range(first, end):
+            for u in range(first, end_block):
                 if lane.mask >> (u - first) & 1 and lane_at(s.lanes, u).at[WARP] == s.at[WARP]:
                     known[t * WARP_LANES + u - first] = s.now
 
 
 @symbol(5)
-def meet(level, site, first, end, orders):
+def meet(level, site, first, end_block, orders):
     """The threads first <= t < end of the block (of the grid, for its barrier) synchronise, as far as they came.
 
     `orders` tells whether that orders memory.
     """
     s = state()
     base = 0 if level == GRID else s.slot * s.threads
-    first, end = first + base, end + base
-    here, named, diverged = NOBODY, FULL, False
-    for t in range(first, end):
+    first, end_block = first + base, end_block + base
+    first_here, named, diverged = NOBODY, FULL, False
+    for t in range(first, end_block):
         lane = lane_at(s.lanes, t)
         if lane.at[level] == s.at[level]:
             lane.met = s.at[level] if level == WARP else lane.met
@@ -127,32 +127,32 @@ def meet(level, site, first, end, orders):
             if level == WARP and not lane.mask >> (t - first) & 1:
                 report(s, shadow.OWN_LANE, site, NOTHING, NOBODY, number_of(s, t), t - first, lane.mask)
                 lane.mask |= 1 << (t - first)
-            named = lane.mask if here < 0 else named | lane.mask
-            here = t if here < 0 else here
-    if here >= 0 and not diverged:
-        for t in range(first, end):
+            named = lane.mask if first_here < 0 else named | lane.mask
+            first_here = t if first_here < 0 else first_here
+    if first_here >= 0 and not diverged:
+        for t in range(first, end_block):
             lane = lane_at(s.lanes, t)
             expected = level != WARP or named >> (t - first) & 1
             if expected and lane.at[level] != s.at[level] and not lane.left and not lane.missed:
-                lane.missed, lane.missed_by = site, number_of(s, here)
+                lane.missed, lane.missed_by = site, number_of(s, first_here)
                 lane.missed_mask = named if level == WARP else 0
     if level == WARP and orders:
-        order_lanes(s, first, end)
+        order_lanes(s, first, end_block)
     elif level != WARP:
         s.now += 1
         block_at(s.blocks, s.block).barrier = s.now
     if level == GRID:
         s.grid_stamp = s.now
-        for block in range((end - first) // s.threads):
+        for block in range((end_block - first) // s.threads):
             block_at(s.blocks, block).barrier = s.now
     s.at[level] += 1
 
 
 @symbol(6, types.int64)
-def shuffled_from(how, thread, step, first, end, site):
+def shuffled_from(how, thread, step, first, end_block, site):
     """The thread whose value a shuffle gives: its own, if the lane asked for does not take part."""
     s = state()
-    lane, length, base = thread - first, end - first, s.slot * s.threads
+    lane, length, base = thread - first, end_block - first, s.slot * s.threads
     source = (step & 31, lane - step, lane + step, lane ^ step)[how]
     if source < 0 or source > 31:
         return thread

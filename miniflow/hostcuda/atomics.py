@@ -29,7 +29,7 @@ UPDATES = {  # operation -> the new value
     "dec": lambda old, value: value if old == 0 or old > value else old - type(old)(1),
 }
 UPDATES = {name: register_jitable(update) for name, update in UPDATES.items()}
-OWN = {f"atomic_{name}": f"own_{name}" for name in ("add", "sub", "max", "min")}
+UNLOCKED = {f"atomic_{name}": f"own_{name}" for name in ("add", "sub", "max", "min")}
 """Atomic operations on a block's own memory: one thread of the processor runs the whole block, so they need no lock."""
 
 
@@ -37,8 +37,8 @@ def _pointer(context, builder, signature, args):
     """The address of array[index], which are the first two arguments."""
     array, index = signature.args[:2]
     several = isinstance(index, types.BaseTuple)
-    kinds, values = (index.types, cgutils.unpack_tuple(builder, args[1])) if several else ([index], [args[1]])
-    words = [context.cast(builder, v, k, types.intp) for v, k in zip(values, kinds, strict=True)]
+    index_types, values = (index.types, cgutils.unpack_tuple(builder, args[1])) if several else ([index], [args[1]])
+    words = [context.cast(builder, v, k, types.intp) for v, k in zip(values, index_types, strict=True)]
     struct = context.make_array(array)(context, builder, args[0])
     return cgutils.get_item_pointer(context, builder, array, struct, words, wraparound=True)
 
@@ -47,8 +47,8 @@ def _is_element(array, index):
     """Whether `index` names one element of the array, of a type that atomics work on."""
     if not isinstance(array, types.Array) or not isinstance(array.dtype, types.Integer | types.Float):
         return False
-    kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
-    return len(kinds) == array.ndim and all(isinstance(k, types.Integer) for k in kinds)
+    index_types = index.types if isinstance(index, types.BaseTuple) else (index,)
+    return len(index_types) == array.ndim and all(isinstance(k, types.Integer) for k in index_types)
 
 
 @intrinsic
@@ -56,7 +56,7 @@ def _exchange(typingctx, array, index, expected, value):
     """Store `value` if the element has the bits of `expected`: (what it was, whether that was so)."""
     if not _is_element(array, index):
         return None
-    kind, word = array.dtype, ir.IntType(array.dtype.bitwidth)
+    element, word = array.dtype, ir.IntType(array.dtype.bitwidth)
 
     def codegen(context, builder, signature, args):
         cell = builder.bitcast(_pointer(context, builder, signature, args), word.as_pointer())
@@ -64,7 +64,7 @@ def _exchange(typingctx, array, index, expected, value):
         old = builder.bitcast(builder.extract_value(answer, 0), args[3].type)
         return context.make_tuple(builder, signature.return_type, [old, builder.extract_value(answer, 1)])
 
-    return types.Tuple([kind, types.boolean])(array, index, kind, kind), codegen
+    return types.Tuple([element, types.boolean])(array, index, element, element), codegen
 
 
 def _in_a_loop(update):
@@ -94,8 +94,8 @@ def _read_modify_write(operation, alone=False):
     def compute(typingctx, array, index, value):
         if not _is_element(array, index) or not isinstance(value, types.Number | types.Boolean):
             return None
-        kind = array.dtype
-        flavour = 2 if isinstance(kind, types.Float) else 0 if kind.signed else 1
+        element = array.dtype
+        flavour = 2 if isinstance(element, types.Float) else 0 if element.signed else 1
         instruction = INSTRUCTIONS.get(operation, (None,) * 3)[flavour]
         if instruction is None and operation not in UPDATES:
             return None
@@ -106,7 +106,7 @@ def _read_modify_write(operation, alone=False):
                 return context.compile_internal(builder, function, signature, args)
             return builder.atomic_rmw(instruction, _pointer(context, builder, signature, args), args[2], "seq_cst")
 
-        return kind(array, index, kind), codegen
+        return element(array, index, element), codegen
 
     return compute
 
@@ -124,6 +124,6 @@ def atomic_compare_and_swap(array, expected, value):
 
 
 OPERATIONS = {f"atomic_{name}": _read_modify_write(name) for name in {**INSTRUCTIONS, **UPDATES}}
-OPERATIONS |= {own: _read_modify_write(name.removeprefix("atomic_"), alone=True) for name, own in OWN.items()}
+OPERATIONS |= {own: _read_modify_write(name.removeprefix("atomic_"), alone=True) for name, own in UNLOCKED.items()}
 globals().update(OPERATIONS)
-__all__ = ["OWN", "atomic_cas", "atomic_compare_and_swap", *OPERATIONS]
+__all__ = ["UNLOCKED", "atomic_cas", "atomic_compare_and_swap", *OPERATIONS]

@@ -22,14 +22,14 @@ from miniflow.hostcuda.syntax import (
     THREAD_NAMES,
     call,
     expression,
-    folded,
+    fold_operation,
     literal,
     name,
     text,
 )
 
 Interval = tuple[ast.expr, ast.expr]
-WIDE_CASTS = ("int", "np.int64", "np.intp", "types.int64", "types.intp")
+WIDENING_CASTS = ("int", "np.int64", "np.intp", "types.int64", "types.intp")
 DEPTH = 12
 
 
@@ -54,9 +54,9 @@ class Intervals:
     ):
         self.affine, self.uniform, self.local, self.axes = affine, uniform, local, axes
         self.coordinates = coordinates
-        self.known: Sequence[Fact] = ()
+        self.facts: Sequence[Fact] = ()
 
-    def of(self, node: ast.expr, depth: int = 0) -> Interval | None:
+    def interval_of(self, node: ast.expr, depth: int = 0) -> Interval | None:
         """The least and the greatest value, as expressions of the group; None if that is not known."""
         if depth > DEPTH:
             return None
@@ -67,31 +67,31 @@ class Intervals:
         if isinstance(node, ast.BinOp):
             return self._of_operation(node, depth)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            inner = self.of(node.operand, depth + 1)
+            inner = self.interval_of(node.operand, depth + 1)
             return inner and (minus(ast.Constant(0), inner[1]), minus(ast.Constant(0), inner[0]))
         if isinstance(node, ast.Call) and not node.keywords:
             return self._of_call(node, depth)
         if isinstance(node, ast.IfExp):
-            arms = [self.of(arm, depth + 1) for arm in (node.body, node.orelse)]
+            arms = [self.interval_of(arm, depth + 1) for arm in (node.body, node.orelse)]
             return None if None in arms else (call("min", *(a[0] for a in arms)), call("max", *(a[1] for a in arms)))
         known = is_metadata(node) and (not isinstance(node, ast.Subscript) or literal(node.slice) is not None)
         return (node, node) if known else None
 
     def _of_name(self, variable: str, depth: int) -> Interval | None:
         """Between the ends that follow from what a variable is, and those that conditions set."""
-        found, known = self._of_value(variable, depth), self.known
-        facts = [fact[1:] for fact in known if fact[0] == variable]
+        interval, all_facts = self._of_value(variable, depth), self.facts
+        facts = [fact[1:] for fact in all_facts if fact[0] == variable]
         if not facts or variable not in self.local.union(THREAD_NAMES) - self.uniform:
-            return found
-        low, high = ([found[0]], [found[1]]) if found else ([], [])
-        self.known = ()  # what bounds it is not bounded in turn
-        for kind, value in facts if is_integer(name(variable), self.affine.integers, set()) else ():
-            end = self.of(value, depth + 1)
-            if end is not None and kind not in (ast.Gt, ast.GtE):
-                high.append(minus(end[1], ast.Constant(int(kind is ast.Lt))))
-            if end is not None and kind not in (ast.Lt, ast.LtE):
-                low.append(plus(end[0], ast.Constant(int(kind is ast.Gt))))
-        self.known = known
+            return interval
+        low, high = ([interval[0]], [interval[1]]) if interval else ([], [])
+        self.facts = ()  # what bounds it is not bounded in turn
+        for operator, value in facts if is_integer(name(variable), self.affine.integers, set()) else ():
+            end = self.interval_of(value, depth + 1)
+            if end is not None and operator not in (ast.Gt, ast.GtE):
+                high.append(minus(end[1], ast.Constant(int(operator is ast.Lt))))
+            if end is not None and operator not in (ast.Lt, ast.LtE):
+                low.append(plus(end[0], ast.Constant(int(operator is ast.Gt))))
+        self.facts = all_facts
         return (greatest("max", low), greatest("min", high)) if low and high else None
 
     def _of_value(self, variable: str, depth: int) -> Interval | None:
@@ -99,7 +99,7 @@ class Intervals:
             first, end = self.axes[variable]
             return name(first), minus(name(end), ast.Constant(1))
         if variable in self.coordinates:
-            return self.of(self.coordinates[variable], depth + 1)
+            return self.interval_of(self.coordinates[variable], depth + 1)
         if variable == "lane":
             return ast.Constant(0), ast.Constant(31)
         if variable in COORDINATES:
@@ -111,7 +111,7 @@ class Intervals:
         if variable not in self.local or len(values) != 1:
             return None
         if values[0] is not None:
-            return self.of(values[0], depth + 1)
+            return self.interval_of(values[0], depth + 1)
         (loop,) = self.affine.loops.get(variable, [None])
         return loop and self._of_range(loop.iter, depth)
 
@@ -121,12 +121,12 @@ class Intervals:
     def _of_range(self, node: ast.expr, depth: int) -> Interval | None:
         if not is_range(node) or (len(node.args) == 3 and not (literal(node.args[2]) or 0) > 0):
             return None
-        start = self.of(node.args[0], depth + 1) if len(node.args) > 1 else (ast.Constant(0), ast.Constant(0))
-        stop = self.of(node.args[len(node.args) > 1], depth + 1)
+        start = self.interval_of(node.args[0], depth + 1) if len(node.args) > 1 else (ast.Constant(0), ast.Constant(0))
+        stop = self.interval_of(node.args[len(node.args) > 1], depth + 1)
         return (start[0], minus(stop[1], ast.Constant(1))) if start and stop else None
 
     def _of_operation(self, node: ast.BinOp, depth: int) -> Interval | None:
-        left, right = self.of(node.left, depth + 1), self.of(node.right, depth + 1)
+        left, right = self.interval_of(node.left, depth + 1), self.interval_of(node.right, depth + 1)
         divisor = literal(node.right)
         if isinstance(node.op, ast.Mod) and divisor and divisor > 0:
             return ast.Constant(0), ast.Constant(divisor - 1)
@@ -147,10 +147,10 @@ class Intervals:
 
     def _of_call(self, node: ast.Call, depth: int) -> Interval | None:
         function = dotted(node.func)
-        if function in WIDE_CASTS and len(node.args) == 1:
-            return self.of(node.args[0], depth + 1)
+        if function in WIDENING_CASTS and len(node.args) == 1:
+            return self.interval_of(node.args[0], depth + 1)
         if function in ("min", "max") and len(node.args) > 1:
-            ends = [self.of(a, depth + 1) for a in node.args]
+            ends = [self.interval_of(a, depth + 1) for a in node.args]
             if None not in ends:
                 return call(function, *(e[0] for e in ends)), call(function, *(e[1] for e in ends))
         return None
@@ -159,11 +159,11 @@ class Intervals:
 def greatest(function: str, values: list[ast.expr]) -> ast.expr:
     """The greatest or least of some values: `function` is max or min."""
     different = {text(v): v for v in values}
-    known = [v for v in different.values() if literal(v) is not None]
-    others = [v for v in different.values() if literal(v) is None]
-    if known:
-        others.append({"max": max, "min": min}[function](known, key=literal))
-    return copy.deepcopy(others[0]) if len(others) == 1 else call(function, *copy.deepcopy(others))
+    literals = [v for v in different.values() if literal(v) is not None]
+    ends = [v for v in different.values() if literal(v) is None]
+    if literals:
+        ends.append({"max": max, "min": min}[function](literals, key=literal))
+    return copy.deepcopy(ends[0]) if len(ends) == 1 else call(function, *copy.deepcopy(ends))
 
 
 def distinct(interval: Interval) -> list[ast.expr]:
@@ -173,16 +173,16 @@ def distinct(interval: Interval) -> list[ast.expr]:
 
 def plus(left: ast.expr, right: ast.expr) -> ast.expr:
     """left + right."""
-    return folded(ast.BinOp(left, ast.Add(), right))
+    return fold_operation(ast.BinOp(left, ast.Add(), right))
 
 
 def minus(left: ast.expr, right: ast.expr) -> ast.expr:
     """left - right."""
-    return folded(ast.BinOp(left, ast.Sub(), right))
+    return fold_operation(ast.BinOp(left, ast.Sub(), right))
 
 
-def inside(
-    access: ast.Subscript, intervals: Intervals, shape: tuple[int, ...] | None, known: Sequence[Fact] = ()
+def bounds_conditions(
+    access: ast.Subscript, intervals: Intervals, shape: tuple[int, ...] | None, facts: Sequence[Fact] = ()
 ) -> list[str] | None:
     """Conditions under which an access of an array needs no check; None if none are found.
 
@@ -192,17 +192,17 @@ def inside(
         shape: the array's, if it is known when compiling.
         known: what the conditions say that it stands under.
     """
-    intervals.known = known
+    intervals.facts = facts
     index = access.slice.elts if isinstance(access.slice, ast.Tuple) else [access.slice]
     conditions = []
     for dim, value in enumerate(index):
-        found = intervals.of(value)
-        if found is None:
+        interval = intervals.interval_of(value)
+        if interval is None:
             return None
         size = ast.Constant(shape[dim]) if shape and dim < len(shape) else expression(f"{access.value.id}.shape[{dim}]")
-        low, high = literal(found[0]), found[1]
+        low, high = literal(interval[0]), interval[1]
         if low is None:
-            conditions.append(f"0 <= {text(found[0])}")
+            conditions.append(f"0 <= {text(interval[0])}")
         elif low < 0:
             return None
         conditions.append(text(ast.Compare(high, [ast.Lt()], [size])))

@@ -46,7 +46,7 @@ def cache_folder(name: str = "hostcuda") -> Path:
         for part in (*reversed(folder.parents), folder):
             if not part.exists():
                 part.mkdir(mode=0o700, exist_ok=True)
-        trouble = danger_of(folder.resolve())
+        trouble = why_unsafe(folder.resolve())
     except OSError as error:
         trouble = str(error)
     if trouble:
@@ -55,7 +55,7 @@ def cache_folder(name: str = "hostcuda") -> Path:
     return folder
 
 
-def danger_of(folder: Path) -> str:
+def why_unsafe(folder: Path) -> str:
     """Why somebody else may have put files into a folder; "" if nobody can have."""
     if not hasattr(os, "getuid"):  # on Windows, the user's folders are the user's
         return ""
@@ -80,10 +80,10 @@ def is_private(group: int) -> bool:
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == user and {user}.issuperset(found.gr_mem)
+    return entry.gr_name == user and {user}.issuperset(entry.gr_mem)
 
 
 def warn_once(trouble: str) -> None:
@@ -119,7 +119,7 @@ def package_digest() -> str:
 
 
 @cache
-def name_runtime() -> None:
+def add_runtime_symbols() -> None:
     """Tell LLVM where the functions of numba's runtime are, which machine code calls: numba compiles others with it."""
     for name, address in _nrt_python.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
@@ -160,7 +160,7 @@ class MachineCode(caching.FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Without what numba prepares for compiling, which takes 0.2 s; where it compiles, it does so then."""
-        name_runtime()
+        add_runtime_symbols()
         return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:

@@ -57,10 +57,10 @@ def count_with_range(tree: ast.FunctionDef, compilation: Compilation, affine: Af
     occurrences = Counter(names_in(tree.body))
     for block in reversed([tree.body, *(inner for s in statements(tree.body) for inner in bodies(s))]):  # inner first
         started = {v for s in block for v in target_names(s)}
-        block[:] = [_counted(s, occurrences, compilation, affine, started) for s in block]
+        block[:] = [_as_range_loop(s, occurrences, compilation, affine, started) for s in block]
 
 
-def _counted(
+def _as_range_loop(
     loop: ast.stmt, occurrences: Counter, compilation: Compilation, affine: Affine, started: set[str]
 ) -> ast.stmt:
     if not isinstance(loop, ast.While) or loop.orelse or has_sync(loop):
@@ -87,7 +87,7 @@ def _counted(
     number = compilation.fresh(counter)
     compilation.original[number] = compilation.original.get(counter, counter)
     iteration = call("range", name(counter), stop, step)
-    made = ast.For(ast.Name(number, ast.Store()), iteration, loop.body[:-1] or [ast.Pass()], [])
-    for statement in made.body:
+    for_loop = ast.For(ast.Name(number, ast.Store()), iteration, loop.body[:-1] or [ast.Pass()], [])
+    for statement in for_loop.body:
         Renamer({counter: number}).visit(statement)
-    return ast.fix_missing_locations(ast.copy_location(made, loop))
+    return ast.fix_missing_locations(ast.copy_location(for_loop, loop))

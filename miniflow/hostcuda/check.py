@@ -65,18 +65,18 @@ def launch(
         KernelCheckError: with everything that was found.
     """
     chosen = profile if isinstance(profile, Profile) else Profile() if profile else None
-    given = tuple(InOut(a) if isinstance(a, np.ndarray) else a for a in arguments)
-    run(kernel.configure(grid, block, 0, shared), Arguments(given, checked=True), chosen)
+    launched = tuple(InOut(a) if isinstance(a, np.ndarray) else a for a in arguments)
+    run(kernel.configure(grid, block, 0, shared), Arguments(launched, checked=True), chosen)
     return chosen
 
 
-def run(configured: Launch, given: Arguments, profile: Profile | None) -> None:
+def run(configured: Launch, launched: Arguments, profile: Profile | None) -> None:
     """`launch` with what was made of its arguments; `profile` is filled."""
     try:
         with ONE_AT_A_TIME:
-            raise_findings(Run(configured, profile).findings(given))
+            raise_findings(Run(configured, profile).findings(launched))
     finally:
-        given.write_back()
+        launched.write_back()
 
 
 class Run:
@@ -87,22 +87,22 @@ class Run:
         self.grid, self.block, self.shared_bytes = configured.griddim, configured.blockdim, configured.sharedmem
         self.spins = SPINS
 
-    def findings(self, given: Arguments) -> list[Finding]:
+    def findings(self, launched: Arguments) -> list[Finding]:
         """Run all blocks, one after the other; what was found."""
         shadow.add_symbols()
-        types, casts = self.kernel.types_for(given.kinds)
+        types, casts = self.kernel.types_for(launched.kinds)
         key = types, self.configured.rank, self.profile is not None
         try:
             with compiling(self.kernel.py_func):
                 compiled = self.kernel.checked.get(key) or CheckedTranslation(self.kernel, *key)
         except UnsupportedKernelError:
-            raise_findings(self.typing(known_typing_error(self.kernel, given.values)))
+            raise_findings(self.typing(cached_typing_error(self.kernel, launched.values)))
             raise
         self.kernel.checked[key] = compiled
         self.configured.check_resources(compiled)
-        rows = self.run(compiled, cast(given.values, casts) if casts else given.values)
+        rows = self.run(compiled, cast(launched.values, casts) if casts else launched.values)
         if compiled.typing is None:
-            compiled.typing = known_typing_error(self.kernel, given.values, compiled.path)
+            compiled.typing = cached_typing_error(self.kernel, launched.values, compiled.path)
         return self.typing(compiled.typing) + sentences(self, rows) + self.streams()
 
     def run(self, compiled: CheckedTranslation, values: Sequence[Any]) -> np.ndarray:
@@ -112,52 +112,58 @@ class Run:
         blocks = total if compilation.cooperative else 1
         arrays: list[tuple] = []
         names = (compilation.original.get(n, n) for n in compiled.parameters)
-        values = [received(n, v, arrays) for n, v in zip(names, values, strict=True)]
-        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in compilation.hidden.items()]
+        values = [kernel_argument(n, v, arrays) for n, v in zip(names, values, strict=True)]
+        arrays += [
+            (n.removeprefix("constant_"), host, None, "const") for n, host in compilation.captured_arrays.items()
+        ]
         self.memory = MemoryMap(compilation, threads, blocks, self.shared_bytes, arrays)
         tables = {
-            "regions": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),
+            "stretches": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),
             "lanes": np.zeros(blocks * threads, shadow.LANE_STATE), "spare": np.zeros(shadow.SPARE, np.uint8),
             "known": np.zeros(blocks * threads * shadow.WARP_LANES, np.int64),
             "findings": np.zeros(shadow.FOUND_KEPT + 1, shadow.FINDING),
             **(self.profile.begin(self) if self.profile else {}),
         }  # fmt: skip
         numbers = {"threads": threads, "cooperative": int(compilation.cooperative), "now": 1, "started": 1, "at": 1}
-        numbers |= {"region": len(self.memory.table), "spin_limit": self.spins}
+        numbers |= {"stretch": len(self.memory.table), "spin_limit": self.spins}
         shadow.STATE_ARRAY[:] = 0
         for name, value in (numbers | {name: table.ctypes.data for name, table in tables.items()}).items():
             shadow.STATE_ARRAY[name] = value
         error = np.zeros(1, np.int64)  # of the compiled mode's own checks, which are off
         try:
-            compiled.code(0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *compiled.hidden)
+            compiled.code(
+                0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *compiled.captured_arrays
+            )
         except KernelStop:
             pass
         if self.profile:
             shadow.COUNTING[-1]()
         self.memory.commit()
-        return tables["findings"][: int(shadow.STATE_ARRAY["found"][0])]
+        return tables["findings"][: int(shadow.STATE_ARRAY["finding_count"][0])]
 
     def streams(self) -> list[Finding]:
         """Memory that work in another stream uses at the same time."""
-        name, found = self.kernel.__name__, []
-        for region, row in zip(self.memory.regions, self.memory.table, strict=True):
-            if region.allocation is not None and (row["read"] or row["written"]):
-                of = f"kernel {name}, in `{region.placed[0].name}`,"
-                wrong = stream_order.clash(region.allocation, self.configured.stream, bool(row["written"]), of, True)
-                found += [Finding("stream", name, wrong, stream_order.REMEDY)] if wrong else []
-        return found
+        name, findings = self.kernel.__name__, []
+        for stretch, row in zip(self.memory.stretches, self.memory.table, strict=True):
+            if stretch.allocation is not None and (row["read"] or row["written"]):
+                use = f"kernel {name}, in `{stretch.placed[0].name}`,"
+                problem = stream_order.conflict(
+                    stretch.allocation, self.configured.stream, bool(row["written"]), use, True
+                )
+                findings += [Finding("stream", name, problem, stream_order.REMEDY)] if problem else []
+        return findings
 
     def typing(self, error: str) -> list[Finding]:
         """What numba's compiler for GPUs would refuse."""
-        useful, _, rest = error.partition("\n")
-        what = f"numba.cuda cannot compile this for a GPU: {useful}"
-        return [Finding("typing", self.kernel.__name__, what, rest.replace("\n", "\n    "))] if error else []
+        useful, _, details = error.partition("\n")
+        message = f"numba.cuda cannot compile this for a GPU: {useful}"
+        return [Finding("typing", self.kernel.__name__, message, details.replace("\n", "\n    "))] if error else []
 
 
-def received(name: str, value: Any, arrays: list[tuple]) -> Any:
+def kernel_argument(name: str, value: Any, arrays: list[tuple]) -> Any:
     """What the kernel receives; `arrays` collects (name, array, device allocation or None, space)."""
     if isinstance(value, tuple):
-        parts = [received(f"{name}[{position}]", part, arrays) for position, part in enumerate(value)]
+        parts = [kernel_argument(f"{name}[{position}]", part, arrays) for position, part in enumerate(value)]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     host = getattr(value, "host", value)
     if isinstance(host, np.ndarray):
@@ -166,7 +172,7 @@ def received(name: str, value: Any, arrays: list[tuple]) -> Any:
     return host
 
 
-def known_typing_error(kernel: Any, arguments: Sequence[Any], path: Path | None = None) -> str:
+def cached_typing_error(kernel: Any, arguments: Sequence[Any], path: Path | None = None) -> str:
     """`ptx.typing_error`; the answer is kept in a file beside `path`, that of the generated text."""
     try:
         ptx.numba_types(arguments)

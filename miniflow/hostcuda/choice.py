@@ -17,7 +17,7 @@ from miniflow.hostcuda.numba_cuda import is_simulator
 CHOICES = ("gpu", "host", "simulator")
 
 
-def chosen() -> ModuleType:
+def choose() -> ModuleType:
     """`numba.cuda` where a GPU is usable or its simulator is asked for, else the host executor.
 
     MINIFLOW_CUDA=gpu|host|simulator decides; without it NUMBA_ENABLE_CUDASIM=1, then whether there is a GPU. Only the
@@ -38,9 +38,9 @@ def chosen() -> ModuleType:
     if choice == "simulator" or (not choice and simulator_asked_for()):
         return simulator()
     if choice == "gpu":
-        return real()
+        return gpu()
     try:
-        return real() if gpu_count() else host()
+        return gpu() if gpu_count() else host()
     except CudaDeviceError as error:
         warnings.warn(f"{error}\nKernels run on the CPU; MINIFLOW_CUDA=host says so silently", stacklevel=3)
         return host()
@@ -73,7 +73,7 @@ def gpu_count() -> int:
     return count.value
 
 
-def real() -> ModuleType:
+def gpu() -> ModuleType:
     """`numba.cuda` on a GPU.
 
     Raises:
@@ -127,12 +127,12 @@ def local_rank() -> int | None:
 
 def current_device() -> int:
     """The number of the device. In an MPI rank, that of the rank on its machine is selected first, in turns."""
-    cuda = own_cuda()
+    cuda = cuda_of_process()
     return 0 if is_simulator(cuda) else cuda.get_current_device().id
 
 
 @functools.cache
-def own_cuda() -> Any:
+def cuda_of_process() -> Any:
     """`cuda` of this process, after its device was selected."""
     cuda = importlib.import_module(__package__).cuda
     rank = local_rank()

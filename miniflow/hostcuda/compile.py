@@ -36,7 +36,7 @@ from numba.core.errors import NumbaError
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.accesses import CheckedAccess
 from miniflow.hostcuda.affine import Affine
-from miniflow.hostcuda.aliases import propagate
+from miniflow.hostcuda.aliases import propagate_copies
 from miniflow.hostcuda.cache import cache_folder, keep, package_digest
 from miniflow.hostcuda.canonicalise import WarpNames, count_with_range
 from miniflow.hostcuda.devices import Rank
@@ -47,14 +47,14 @@ from miniflow.hostcuda.exits import Exits
 from miniflow.hostcuda.inference import infer
 from miniflow.hostcuda.inline import Expander
 from miniflow.hostcuda.interchange import interchange
-from miniflow.hostcuda.live_ranges import separate
+from miniflow.hostcuda.live_ranges import split_live_ranges
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
-from miniflow.hostcuda.region_tree import count_divergent
+from miniflow.hostcuda.region_tree import lower_divergent_ranges
 from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
-from miniflow.hostcuda.storage import Storage, place
+from miniflow.hostcuda.storage import Storage, assign_storage
 from miniflow.hostcuda.syntax import WARP, Compilation, Sync, statements, text
 from miniflow.hostcuda.thread_loops import private_arrays
 from miniflow.hostcuda.workers import run_blocks
@@ -108,17 +108,17 @@ class Translation:
             self.rank = rank._replace(whole_warps=True)  # it makes no difference
         if rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
-        separate(self.tree, compilation)
-        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(compilation.hidden)
-        propagate(self.tree, compilation, self.arrays)
-        self.hidden = tuple(compilation.hidden.values())
-        self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.hidden)
+        split_live_ranges(self.tree, compilation)
+        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(compilation.captured_arrays)
+        propagate_copies(self.tree, compilation, self.arrays)
+        self.captured_arrays = tuple(compilation.captured_arrays.values())
+        self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.captured_arrays)
         compilation.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
         self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
         self.unsigned = {n for n, t in named.items() if isinstance(t, types.Integer) and not t.signed}
         self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
         self.shared_bytes, self.local_bytes = compilation.nbytes("shared"), compilation.nbytes("local")
-        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), compilation.cooperative
+        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.captured_arrays), compilation.cooperative
         self.path = cache_folder() / f"{function.__name__}_{self._key()}.py"
         self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
 
@@ -129,7 +129,7 @@ class Translation:
             *self._facts(), package_digest(), numba.__version__, sys.version_info[:2], self.rank, self.argument_types,
             sorted(self.naturals), compilation.boundscheck, options, ast.dump(self.tree, include_attributes=True),
             [ast.dump(d.tree) for d in compilation.devices], sorted(compilation.arrays.items()),
-            sorted(compilation.hidden), compilation.fingerprint,
+            sorted(compilation.captured_arrays), compilation.fingerprint,
         ]  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
@@ -141,16 +141,16 @@ class Translation:
         """What is known of the integers of the tree as it is now."""
         return Affine(self.tree, self.integers, self.naturals, self.compilation.tuples, self.unsigned)
 
-    def _placed(self) -> tuple[Storage, Affine]:
+    def _analyse(self) -> tuple[Storage, Affine]:
         """The tree of regions with its variables' places."""
         tree, compilation = self.tree, self.compilation
         count_with_range(tree, compilation, self._affine())
         divergence = Divergence(tree, compilation, compilation.tuples)
-        while count_divergent(tree.body, divergence, compilation):
+        while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
         interchange(tree, compilation, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
-        storage = place(tree, compilation, divergence, Kinds(self._infer))
+        storage = assign_storage(tree, compilation, divergence, VariableTypes(self._infer))
         for variable, kind in storage.private.items():
             try:
                 private_arrays(variable, kind)
@@ -164,7 +164,7 @@ class Translation:
         return storage, self._affine()
 
     def _translate(self) -> str:
-        storage, affine = self._placed()
+        storage, affine = self._analyse()
         written = self._emitter(storage, affine, self.arrays | self.compilation.arrays.keys(), self.rank).write()
         functions = self._functions()
         sites = f"SITES = {self.compilation.sites}\n\n\n" if self.compilation.boundscheck else ""
@@ -180,20 +180,20 @@ class Translation:
         """The texts of the device functions that are called."""
         trees = [self.tree, *(d.tree for d in self.compilation.devices)]
         called = {n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        found = [
+        texts = [
             device_text(d, self.compilation) for d in self.compilation.devices if not d.must_inline and d.name in called
         ]
-        return "".join(f"{text}\n\n\n" for text in found)
+        return "".join(f"{text}\n\n\n" for text in texts)
 
     def _head(self) -> str:
         options = self.kernel.options
         fast = bool(options.get("fastmath")) and not self.checked or {"contract"}
-        given = {"nogil": True, "error_model": "numpy", "fastmath": fast}
+        njit_options = {"nogil": True, "error_model": "numpy", "fastmath": fast}
         signature = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
         head = HEADER.format(
             name=self.compilation.name, filename=Path(self.compilation.filename).name, signature=signature
         )
-        return f"{head}{self.imports}\nOPTIONS = {given}\n\n\n"
+        return f"{head}{self.imports}\nOPTIONS = {njit_options}\n\n\n"
 
     def _module(self, text: str, identifier: str) -> ModuleType:
         module = ModuleType(identifier)
@@ -213,10 +213,10 @@ class Translation:
     def _explain(self, error: NumbaError) -> str:
         """What numba has to say, about a line of the kernel where that can be told."""
         name = Path(self.compilation.filename).name
-        places = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
-        kinds = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
-        line = places[0] if places else self.tree.lineno
-        return f"{self.compilation.at(line)}: {told(error)}; the arguments are ({kinds})"
+        numbers = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
+        types_of_arguments = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
+        line = numbers[0] if numbers else self.tree.lineno
+        return f"{self.compilation.location(line)}: {reason_of(error)}; the arguments are ({types_of_arguments})"
 
     def compile(self) -> Callable:
         """Machine code: a function of `blocks`' arguments."""
@@ -258,7 +258,7 @@ class Compiled(Translation):
         if stage == "python":
             return self.text
         again = Translation(self.kernel, self.argument_types, self.rank, True)
-        storage, _ = again._placed()
+        storage, _ = again._analyse()
         return ir(again.tree, again.compilation) if stage == "ir" else regions(storage)
 
     def run(
@@ -280,24 +280,26 @@ class Compiled(Translation):
                 return self.general.run(arguments, grid, block, shared_bytes)
         total = grid[0] * grid[1] * grid[2]
         error = np.zeros(ERROR_FIELDS, np.int64)
-        rest = (*grid, *block, shared_bytes, error, *arguments, *self.hidden)
+        further = (*grid, *block, shared_bytes, error, *arguments, *self.captured_arrays)
         try:
             if total == 1 or self.cooperative:
-                status = self.code(0, total, *rest)
+                status = self.code(0, total, *further)
             else:
-                status = run_blocks(lambda first, last: self.code(first, last, *rest), total)
+                status = run_blocks(lambda first, last: self.code(first, last, *further), total)
         except IndexError:
             if not error[0]:
                 raise
-            raise self._outside(error, grid, block) from None
+            raise self._index_error(error, grid, block) from None
         if status:
             raise DivergentBarrierError(
-                f"{self.compilation.at(status)}: threads of a block disagree about the condition "
+                f"{self.compilation.location(status)}: threads of a block disagree about the condition "
                 "around a barrier, so that some would wait for ever: move the barrier out of the branch or loop, or "
                 "make the condition the same for the whole block"
             )
 
-    def _outside(self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]) -> KernelIndexError:
+    def _index_error(
+        self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]
+    ) -> KernelIndexError:
         """What an index outside of an array is reported as; `error` is what runtime noted."""
         _, site, index, size, *numbers = map(int, error)  # as runtime wrote it
         line, access = self.sites[site]
@@ -306,7 +308,7 @@ class Compiled(Translation):
             for n, dims in zip(numbers, (grid, block), strict=True)
         ]
         return KernelIndexError(
-            f"{self.compilation.at(line)}: index {index} of {access} is out of bounds: that dim has "
+            f"{self.compilation.location(line)}: index {index} of {access} is out of bounds: that dim has "
             f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "
             "what was written so far"
         )
@@ -330,21 +332,21 @@ class Fields(ast.NodeTransformer):
         return ast.copy_location(ast.Subscript(node.value, ast.Constant(index), node.ctx), node)
 
 
-class Kinds:
+class VariableTypes:
     """The types of a kernel's variables, inferred when the first is asked for: many kernels keep nothing."""
 
     def __init__(self, infer: Callable[[], dict[str, types.Type]]):
-        self.infer, self.known = infer, None
+        self.infer, self.types = infer, None
 
     def get(self, variable: str) -> types.Type | None:
         """The type of a variable; None if the variable is never set."""
-        if self.known is None:
-            self.known = self.infer()
-        return self.known.get(variable)
+        if self.types is None:
+            self.types = self.infer()
+        return self.types.get(variable)
 
     def forget(self) -> None:
         """The kernel has changed."""
-        self.known = None
+        self.types = None
 
 
 def device_text(device: DeviceFunction, compilation: Compilation) -> str:
@@ -359,11 +361,11 @@ def device_text(device: DeviceFunction, compilation: Compilation) -> str:
     return f"{head}\ndef {device.name}({parameters}):\n{lines}"
 
 
-def told(error: NumbaError) -> str:
+def reason_of(error: NumbaError) -> str:
     """The line of numba's error that says what is wrong."""
     lines = [line.strip() for line in str(error).split("\n")]
     calls = [line.removeprefix(">>>").strip() for line in lines if line.startswith(">>>")]
     if calls:
         return f"numba cannot compile {calls[0]}"
-    told = [line for line in lines if line and not line.startswith(("Failed in", "During:", "File "))]
-    return told[0].rstrip(".:") if told else "numba cannot compile it"
+    reasons = [line for line in lines if line and not line.startswith(("Failed in", "During:", "File "))]
+    return reasons[0].rstrip(".:") if reasons else "numba cannot compile it"

@@ -15,13 +15,13 @@ from typing import Any
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.references import is_kernel
 from miniflow.hostcuda.source import UNKNOWN, resolve
-from miniflow.hostcuda.syntax import filled
+from miniflow.hostcuda.syntax import fill_empty_bodies
 
 OPERATIONS = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 ARITHMETIC = OPERATIONS | ast.Constant | ast.Name | ast.Tuple | ast.expr_context
 
 
-def take_constants(tree: ast.FunctionDef, local: set[str], namespace: dict[str, Any]) -> dict[str, Any]:
+def propagate_constants(tree: ast.FunctionDef, local: set[str], namespace: dict[str, Any]) -> dict[str, Any]:
     """Remove assignments of constants from a function in place, and return what they assign.
 
     Args:
@@ -34,26 +34,26 @@ def take_constants(tree: ast.FunctionDef, local: set[str], namespace: dict[str, 
     counts.update(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
     constants = Constants({n for n in local if counts[n] == 1}, local, namespace)
     before = -1
-    while before != len(constants.found):
-        before = len(constants.found)
+    while before != len(constants.values):
+        before = len(constants.values)
         constants.visit(tree)
-    filled(tree)
-    return constants.found
+    fill_empty_bodies(tree)
+    return constants.values
 
 
 class Constants(ast.NodeTransformer):
     """Drops assignments of constants, and collects these in `found`."""
 
     def __init__(self, once: set[str], local: set[str], namespace: dict[str, Any]):
-        self.once, self.local, self.found = once, local, {}
-        self.namespace = ChainMap(self.found, namespace)
+        self.once, self.local, self.values = once, local, {}
+        self.namespace = ChainMap(self.values, namespace)
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
         target = node.targets[0]
         if len(node.targets) == 1 and isinstance(target, ast.Name) and target.id in self.once:
-            value = value_of(node.value, self.local - self.found.keys(), self.namespace)
+            value = value_of(node.value, self.local - self.values.keys(), self.namespace)
             if value is not UNKNOWN:
-                self.found[target.id] = value
+                self.values[target.id] = value
                 return None
         return node
 
@@ -66,17 +66,17 @@ def value_of(node: ast.expr, local: set[str], namespace: Mapping[str, Any]) -> A
     if not all(isinstance(n, ARITHMETIC) for n in ast.walk(node)):
         return UNKNOWN
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    if names & local or not all(is_plain(namespace.get(n, UNKNOWN)) for n in names):
+    if names & local or not all(is_constant(namespace.get(n, UNKNOWN)) for n in names):
         return UNKNOWN
     try:
-        found = eval(compile(ast.Expression(node), "", "eval"), {n: namespace[n] for n in names})
+        result = eval(compile(ast.Expression(node), "", "eval"), {n: namespace[n] for n in names})
     except (ArithmeticError, TypeError, ValueError):
         return UNKNOWN
-    return found if is_plain(found) else UNKNOWN
+    return result if is_constant(result) else UNKNOWN
 
 
-def is_plain(value: Any) -> bool:
+def is_constant(value: Any) -> bool:
     """Whether a value is an integer or a tuple of such: floats stay variables, for numba to choose their type."""
     if type(value) is tuple:
-        return all(map(is_plain, value))
+        return all(map(is_constant, value))
     return type(value) is int

@@ -19,7 +19,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from miniflow.hostcuda.errors import CudaDeviceError
-from miniflow.hostcuda.stream_order import ALL, HOST, given, handle_of, wait
+from miniflow.hostcuda.stream_order import ALL, HOST, handle_of, record_work, wait
 
 __all__ = """
     Event Stream close current_context default_stream defer_cleanup detect event event_elapsed_time get_current_device
@@ -208,7 +208,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Return at once: nothing is under way. Checks take note."""
-        wait(HOST, given(self))
+        wait(HOST, record_work(self))
 
     @contextmanager
     def auto_synchronize(self) -> Iterator[Stream]:
@@ -226,7 +226,7 @@ class Event:
 
     def record(self, stream: Stream | int = 0) -> None:
         """Note that the stream has come so far, now."""
-        self.time, self.work = time.perf_counter(), given(stream)
+        self.time, self.work = time.perf_counter(), record_work(stream)
 
     def query(self) -> bool:
         """Whether the work before the event is finished: always."""
@@ -254,7 +254,7 @@ class Event:
 
 def synchronize() -> None:
     """Wait for the current device, which has nothing under way."""
-    wait(HOST, given(0))
+    wait(HOST, record_work(0))
 
 
 stream, event, event_elapsed_time = Stream, Event, Event.elapsed_time

@@ -29,7 +29,7 @@ from miniflow.hostcuda.syntax import (
     target_names,
 )
 
-OWN_SCOPE = {**dict.fromkeys(THREAD_NAMES, THREAD), "warp": WARP, **dict.fromkeys(BLOCK_NAMES, BLOCK)}
+SCOPE_OF_COORDINATES = {**dict.fromkeys(THREAD_NAMES, THREAD), "warp": WARP, **dict.fromkeys(BLOCK_NAMES, BLOCK)}
 
 
 class Divergence:
@@ -52,15 +52,15 @@ class Divergence:
         self.definitions = Counter(v for s in statements(tree.body) for v in set(target_names(s)))
         self.scope = {v: self.lowered.get(v, GRID) for v in self.definitions}
         self.occurrences = Counter(names_in(tree.body))
-        self.spread()
+        self.propagate()
 
     def lower(self, variable: str, scope: int) -> None:
         """Treat a variable as no more uniform than `scope`; what depends on it follows."""
         if scope < self.scope[variable]:
             self.scope[variable] = self.lowered[variable] = scope
-            self.spread()
+            self.propagate()
 
-    def spread(self) -> None:
+    def propagate(self) -> None:
         """Lower scopes until they are consistent."""
         before, self._inside = None, {}
         while before != self.scope:
@@ -74,32 +74,32 @@ class Divergence:
             elif isinstance(statement, ast.If | ast.While | ast.For):
                 self._compound(statement, control)
             elif isinstance(statement, ast.Assign):
-                self._assign(target_names(statement), self.of(statement.value), control)
+                self._assign(target_names(statement), self.scope_of(statement.value), control)
             elif isinstance(statement, ast.AugAssign):
-                scope = min([self.of(statement.value), *(self.scope[v] for v in target_names(statement))])
+                scope = min([self.scope_of(statement.value), *(self.scope[v] for v in target_names(statement))])
                 self._assign(target_names(statement), scope, control)
 
     def _compound(self, statement: ast.stmt, control: list) -> None:
         head = statement.iter if isinstance(statement, ast.For) else statement.test
-        scope = self.of(head)
+        scope = self.scope_of(head)
         if not isinstance(statement, ast.If):
-            scope = min(scope, self._jumps(statement.body, GRID))
+            scope = min(scope, self._scope_of_exits(statement.body, GRID))
         control = [*control, (scope, level_of(statement), statement)]
         if isinstance(statement, ast.For):
             self._assign(target_names(statement), scope, control)
         for inner in bodies(statement):
             self._block(inner, control)
 
-    def _jumps(self, body: list[ast.stmt], scope: int) -> int:
+    def _scope_of_exits(self, body: list[ast.stmt], scope: int) -> int:
         """How uniform the conditions are under which a loop is left early."""
-        found = GRID
+        widest = GRID
         for statement in body:
             if isinstance(statement, ast.Break | ast.Continue):
-                found = min(found, scope)
+                widest = min(widest, scope)
             elif isinstance(statement, ast.If) and any(loop_exits([statement])):
-                inner = min(scope, self.of(statement.test))
-                found = min([found, *(self._jumps(b, inner) for b in bodies(statement))])
-        return found
+                inner = min(scope, self.scope_of(statement.test))
+                widest = min([widest, *(self._scope_of_exits(b, inner) for b in bodies(statement))])
+        return widest
 
     def _assign(self, variables: list[str], scope: int, control: list) -> None:
         for variable in variables:
@@ -121,13 +121,13 @@ class Divergence:
 
     # expressions
 
-    def of(self, node: ast.AST) -> int:
+    def scope_of(self, node: ast.AST) -> int:
         """The widest group of threads for which an expression has one value."""
         if isinstance(node, ast.Name):
             return self._of_name(node.id)
         if not is_pure_node(node, self.tuples):
             return THREAD
-        return min([GRID, *(self.of(child) for child in ast.iter_child_nodes(node))])
+        return min([GRID, *(self.scope_of(child) for child in ast.iter_child_nodes(node))])
 
     def _of_name(self, variable: str) -> int:
         if variable in self.scope:
@@ -135,7 +135,7 @@ class Divergence:
         array = self.compilation.arrays.get(variable)
         if array is not None:
             return THREAD if array.kind == "local" else BLOCK
-        return OWN_SCOPE.get(variable, GRID)
+        return SCOPE_OF_COORDINATES.get(variable, GRID)
 
 
 def names_in(block: list[ast.stmt]) -> Iterator[str]:

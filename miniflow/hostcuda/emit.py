@@ -50,7 +50,7 @@ class Emitter(ThreadLoops):
     # memory
 
     def _head(self) -> None:
-        parameters = [a.arg for a in self.tree.args.args] + list(self.compilation.hidden)
+        parameters = [a.arg for a in self.tree.args.args] + list(self.compilation.captured_arrays)
         self.lines.append(f"def blocks({', '.join([LAUNCH, *parameters])}):")
         axes = AXES[: self.rank.axes]
         for axis, size in zip(axes, self.rank.sizes or (), strict=False):
@@ -141,15 +141,15 @@ class Emitter(ThreadLoops):
                 for statement in node.statements:
                     self._statement(self._expanded(statement), Access(self.compilation, self.affine, self.arrays))
             elif isinstance(node, ForEachGroup):
-                self._units(node)
+                self._for_each_group(node)
             elif isinstance(node, Barrier):
-                self._at_barrier(node)
+                self._barrier(node)
             elif isinstance(node, Loop):
                 self._loop(node)
             else:
                 self._branch(node)
 
-    def _units(self, node: ForEachGroup) -> None:
+    def _for_each_group(self, node: ForEachGroup) -> None:
         blocks = f"block in range({'0' if self.compilation.cooperative else 'first'}, last)"
         with self.indented(f"for {blocks if node.level == GRID else 'warp in range((threads + 31) // 32)'}:"):
             start = len(self.lines)
@@ -177,21 +177,21 @@ class Emitter(ThreadLoops):
             self.line("threadIdx_y = warp_first // blockDim_x % blockDim_y")
             self.line("threadIdx_z = warp_first // (blockDim_x * blockDim_y)")
 
-    def _at_barrier(self, node: Barrier) -> None:
+    def _barrier(self, node: Barrier) -> None:
         (sync,) = node.statements
-        self.line(f"# cuda.{sync.what} of line {sync.lineno}")
+        self.line(f"# cuda.{sync.intrinsic} of line {sync.lineno}")
         if node.level in self.masked:
             self._arrive(node)
         if sync.collective:
             function, voted, result = sync.collective
-            said, bounds = self._votes_of_group(voted, node.level)
-            self.line(f"{result} = {function}({said}, {bounds})")
+            votes, bounds = self._votes_of_group(voted, node.level)
+            self.line(f"{result} = {function}({votes}, {bounds})")
 
     def _arrive(self, node: Barrier) -> None:
         """No thread may come to a barrier that has missed another; those that have left miss the rest."""
         arrived, bounds = self._votes_of_group(ARRIVED[node.level], node.level)
         mask = self._votes_of_group(node.mask, node.level)[0] if node.mask else "None"
-        whole = f"whole_{node.mask}" if node.mask in self.wholes and node.level == BLOCK else ""
+        whole = f"whole_{node.mask}" if node.mask in self.masks_of_all and node.level == BLOCK else ""
         self.line(f"if {f'(missed or not {whole}) and ' if whole else ''}arrive({arrived}, {mask}, {bounds}):")
         self.line(f"{INDENT}return missed")
         if node.mask:
@@ -206,36 +206,36 @@ class Emitter(ThreadLoops):
             return f"{variable}_of_all.reshape(-1)", f"0, {variable}_of_all.size"
         return f"{variable}_of", "0, lanes" if variable in self.storage.in_warp else BOUNDS[level]
 
-    def _taken(self, node: Branch) -> str:
+    def _group_condition(self, node: Branch) -> str:
         """Whether a group takes a branch or another round of a loop: whether any of its threads does."""
         if node.divergent:
             if node.test.id not in self.storage.private:
                 return "True"
-            said, bounds = self._votes_of_group(node.test.id, node.level)
-            return f"any_of({said}, {bounds})"
+            votes, bounds = self._votes_of_group(node.test.id, node.level)
+            return f"any_of({votes}, {bounds})"
         return self._expression(node.test)
 
     def _branch(self, node: Branch) -> None:
-        test = self._taken(node)
+        test = self._group_condition(node)
         if test == "True":  # every region asks for itself
             return self._nodes(node.body)
         start = len(self.lines)
         with self.indented(f"if {test}:"):
-            self._whole(node)
+            self._note_if_all_active(node)
             self._nodes(node.body)
         if node.orelse:
             with self.indented("else:" if len(self.lines) > start else f"if not ({test}):"):
                 self._nodes(node.orelse)
 
-    def _whole(self, node: Branch) -> None:
+    def _note_if_all_active(self, node: Branch) -> None:
         """Whether all threads of the block are in a branch, so that nobody has to ask."""
         if node.divergent and node.level == BLOCK and node.test.id in self.storage.private:
-            self.wholes.add(node.test.id)
+            self.masks_of_all.add(node.test.id)
             self.line(f"whole_{node.test.id} = all_of({node.test.id}_of, {BOUNDS[BLOCK]})")
 
     def _loop(self, node: Loop) -> None:
         statement = node.statements[0]
-        head = f"while {self._taken(node)}:"
+        head = f"while {self._group_condition(node)}:"
         if isinstance(statement, ast.For) and not node.divergent:
             target = copy.deepcopy(statement.target)
             for n in ast.walk(target):
@@ -245,7 +245,7 @@ class Emitter(ThreadLoops):
         self.line(head)
         self.depth += 1
         start = len(self.lines)
-        self._whole(node)
+        self._note_if_all_active(node)
         self._nodes(node.body)
         if all(line.strip().startswith("#") for line in self.lines[start:]):
             self.line("pass")

@@ -22,7 +22,7 @@ import copy
 from collections.abc import Iterator
 
 from miniflow.hostcuda.syntax import (
-    LEAVES,
+    JUMPS,
     Compilation,
     assign,
     call,
@@ -66,12 +66,12 @@ class Exits:
         """A statement list; with `tail`, nothing of the function (or of the loop's body) follows it."""
         result: list[ast.stmt] = []
         for position, statement in enumerate(block):
-            rest = block[position + 1 :]
-            if isinstance(statement, LEAVES):
+            following = block[position + 1 :]
+            if isinstance(statement, JUMPS):
                 return [*result, *self._jump(statement, loop, tail)]
             jumps = jumps_out(statement)
             if isinstance(statement, ast.If) and jumps:
-                return [*result, *self._branch(statement, rest, loop, tail)]
+                return [*result, *self._branch(statement, following, loop, tail)]
             if isinstance(statement, ast.If):
                 statement.body = self._block(statement.body, loop, False)
                 statement.orelse = self._block(statement.orelse, loop, False)
@@ -81,14 +81,14 @@ class Exits:
                 result.append(statement)
                 continue
             result += self._loop(statement, Loop(self.compilation))
-            if jumps and rest:  # threads that returned inside the loop do not reach what follows it
-                return [*result, guard([self.left], self._block(rest, loop, tail), statement)]
+            if jumps and following:  # threads that returned inside the loop do not reach what follows it
+                return [*result, unless([self.left], self._block(following, loop, tail), statement)]
         return result
 
     def _jump(self, jump: ast.stmt, loop: Loop | None, tail: bool) -> list[ast.stmt]:
         if isinstance(jump, ast.Return):
             value = [assign(self.result, jump.value, jump.lineno)] if self.result and jump.value else []
-            value = [announcement(call("leave"), jump)] if self.announced else value
+            value = [call_statement(call("leave"), jump)] if self.announced else value
             return value if tail and loop is None else [*value, assign(self._left(), ast.Constant(True), jump.lineno)]
         if isinstance(jump, ast.Continue) and tail:
             return []
@@ -98,30 +98,30 @@ class Exits:
         self.left = self.left or self.compilation.fresh("left")
         return self.left
 
-    def _branch(self, node: ast.If, rest: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
+    def _branch(self, node: ast.If, following: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
         """A branch with jumps: what follows moves into the arm that does not jump, or is guarded by flags."""
         if always_jumps(node.body) and not any(map(jumps_out, node.orelse)):
-            node.orelse, rest = node.orelse + rest, []
+            node.orelse, following = node.orelse + following, []
         elif always_jumps(node.orelse) and not any(map(jumps_out, node.body)):
-            node.body, rest = node.body + rest, []
+            node.body, following = node.body + following, []
         elif always_jumps(node.body) and always_jumps(node.orelse):
-            rest = []
+            following = []
         if self.announced and always_jumps(node.orelse) and any(map(has_sync, node.body)):
             # threads that leave do so before others come to a barrier
             node.test, node.body, node.orelse = negated(node.test), node.orelse, node.body
         jumps = jumps_out(node)
-        last = tail and not rest
+        last = tail and not following
         node.body, node.orelse = self._block(node.body, loop, last), self._block(node.orelse, loop, last)
         if not node.body:
             node.test, node.body, node.orelse = negated(node.test), node.orelse or [ast.Pass()], []
-        if not rest:
+        if not following:
             return [ast.fix_missing_locations(node)]
         flags = {self._left() if isinstance(j, ast.Return) else loop.flag(j) for j in jumps}
-        return [ast.fix_missing_locations(node), guard(sorted(flags), self._block(rest, loop, tail), node)]
+        return [ast.fix_missing_locations(node), unless(sorted(flags), self._block(following, loop, tail), node)]
 
     def _loop(self, node: ast.For | ast.While, loop: Loop) -> list[ast.stmt]:
         if not has_sync(node):
-            node.body = self._native(node.body)
+            node.body = self._loop_without_barriers(node.body)
             return [node]
         returns = bool(jumps_out(node))
         node.body = self._block(node.body, loop, True) or [ast.Pass()]
@@ -130,13 +130,13 @@ class Exits:
         flags = [f for f in (loop.stop, self._left() if returns else "") if f]
         before = [assign(loop.stop, ast.Constant(False), node.lineno)] if loop.stop else []
         if flags and isinstance(node, ast.For):
-            *start, node = counted(node, self.compilation)
+            *start, node = as_while_loop(node, self.compilation)
             before += start
         if flags:
             node.test = ast.BoolOp(ast.And(), [*(ast.UnaryOp(ast.Not(), name(f)) for f in flags), node.test])
         return [*before, ast.fix_missing_locations(node)]
 
-    def _native(self, block: list[ast.stmt]) -> list[ast.stmt]:
+    def _loop_without_barriers(self, block: list[ast.stmt]) -> list[ast.stmt]:
         """Inside a loop in which no threads meet, a return sets the flag and breaks."""
         result: list[ast.stmt] = []
         for statement in block:
@@ -144,7 +144,10 @@ class Exits:
                 return [*result, *self._jump(statement, None, False), ast.copy_location(ast.Break(), statement)]
             returns = any(isinstance(s, ast.Return) for s in statements([statement]))
             if returns:
-                statement.body, statement.orelse = self._native(statement.body), self._native(statement.orelse)
+                statement.body, statement.orelse = (
+                    self._loop_without_barriers(statement.body),
+                    self._loop_without_barriers(statement.orelse),
+                )
             result.append(statement)
             if returns and isinstance(statement, ast.For | ast.While):
                 leave = ast.If(name(self._left()), [ast.Break()], [])
@@ -152,9 +155,9 @@ class Exits:
         return result
 
 
-def announcement(what: ast.expr, like: ast.AST) -> ast.stmt:
+def call_statement(call: ast.expr, node: ast.AST) -> ast.stmt:
     """What a thread tells the checked executor."""
-    return ast.fix_missing_locations(ast.copy_location(ast.Expr(what), like))
+    return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))
 
 
 def jumps_out(statement: ast.stmt) -> list[ast.stmt]:
@@ -168,14 +171,14 @@ def always_jumps(block: list[ast.stmt]) -> bool:
     if not block:
         return False
     end = block[-1]
-    return isinstance(end, LEAVES) or (isinstance(end, ast.If) and always_jumps(end.body) and always_jumps(end.orelse))
+    return isinstance(end, JUMPS) or (isinstance(end, ast.If) and always_jumps(end.body) and always_jumps(end.orelse))
 
 
-def guard(flags: list[str], body: list[ast.stmt], like: ast.stmt) -> ast.stmt:
+def unless(flags: list[str], body: list[ast.stmt], node: ast.stmt) -> ast.stmt:
     """`if not flag: body`."""
     test = name(flags[0]) if len(flags) == 1 else ast.BoolOp(ast.Or(), [name(f) for f in flags])
     return ast.fix_missing_locations(
-        ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), test), body or [ast.Pass()], []), like)
+        ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), test), body or [ast.Pass()], []), node)
     )
 
 
@@ -186,7 +189,7 @@ def negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def counted(loop: ast.For, compilation: Compilation) -> Iterator[ast.stmt]:
+def as_while_loop(loop: ast.For, compilation: Compilation) -> Iterator[ast.stmt]:
     """`for i in range(start, stop, step)` as a while loop, for loops whose threads make different numbers of rounds.
 
     Raises:

@@ -83,9 +83,9 @@ class Finding:
 
     def __str__(self) -> str:
         again = f" ({self.count} times; this is the first)" if self.count > 1 else ""
-        called = f" (called at {self.caller})" if self.caller else ""
-        place = f"{self.site}{called}: " if self.site else ""
-        return f"{self.kind}: {place}{self.what}{again}\n    {self.remedy}"
+        call_text = f" (called at {self.caller})" if self.caller else ""
+        site_of = f"{self.site}{call_text}: " if self.site else ""
+        return f"{self.kind}: {site_of}{self.what}{again}\n    {self.remedy}"
 
 
 def raise_findings(findings: list[Finding]) -> None:
@@ -96,18 +96,18 @@ def raise_findings(findings: list[Finding]) -> None:
     """
     folded: dict[tuple, Finding] = {}
     races = {(f.array, site) for f in findings if f.kind == "race" for site in (f.site, f.other)}
-    for one in findings:
-        key = (one.kind, one.site, one.other, one.array, "" if one.site else one.what)
-        if one.kind == "uninitialised read" and (one.array, one.site) in races:  # it is one because threads race
+    for new in findings:
+        key = (new.kind, new.site, new.other, new.array, "" if new.site else new.what)
+        if new.kind == "uninitialised read" and (new.array, new.site) in races:  # it is one because threads race
             continue
-        folded[key] = replace(folded[key], count=folded[key].count + one.count) if key in folded else one
-    found = tuple(sorted(folded.values(), key=_order))
-    if found:
-        number = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-        lines = [f"kernel {found[0].kernel}: {number}", *map(str, found[:LIMIT])]
-        if len(found) > LIMIT:
-            lines.append(f"... and {len(found) - LIMIT} more: see the attribute `findings` of this error")
-        raise KernelCheckError("\n".join(lines), found)
+        folded[key] = replace(folded[key], count=folded[key].count + new.count) if key in folded else new
+    unique = tuple(sorted(folded.values(), key=_order))
+    if unique:
+        number = "1 finding" if len(unique) == 1 else f"{len(unique)} findings"
+        lines = [f"kernel {unique[0].kernel}: {number}", *map(str, unique[:LIMIT])]
+        if len(unique) > LIMIT:
+            lines.append(f"... and {len(unique) - LIMIT} more: see the attribute `findings` of this error")
+        raise KernelCheckError("\n".join(lines), unique)
 
 
 def _order(finding: Finding) -> tuple:
@@ -130,7 +130,7 @@ ASKED = "has asked for {element} {spins:,} times in a row: it seems to wait for 
 WAITING = "the checks run threads and blocks one after another: a thread can wait for a later one at a barrier only"
 NEUTRAL = "let all 32 lanes call it, with a neutral value where they have no element; else its result is undefined"
 OWN = "a lane that calls must be in the mask: build it with cuda.ballot_sync, or let only the named lanes call"
-PLAIN = {
+SENTENCES = {
     "unwritten": ("uninitialised read", "reads {element} in {space} memory, which nothing has written", ORIGIN),
     "constant": ("constant write", "writes {element}, which is constant", READ_ONLY),
     "spinning": ("exception", ASKED, WAITING),
@@ -141,7 +141,7 @@ PLAIN = {
 ABSENT = ("does not take part", "has finished")
 END = "went around it and has reached the kernel's end"
 LITERAL = re.compile(r"(^|[(,] ?)-\d+([,)]|$)")
-TELLERS = "outside negative race unwritten constant spinning barriers absent own_lane".split()
+KINDS = "outside negative race unwritten constant spinning barriers absent own_lane".split()
 """What tells each kind of row, in the order of `shadow.OUTSIDE` ...: a method or an entry of PLAIN."""
 
 
@@ -151,41 +151,41 @@ def sentences(launch: Any, rows: np.ndarray) -> list[Finding]:
     Args:
         launch: has `kernel`, `grid`, `block`, `sites`, `memory`, `shared_bytes`, `uses_atomics` and `spins`.
     """
-    told = [Told(launch, row) for row in rows]
-    elsewhere = {str(one.site) for one in told if one.row["kind"] == shadow.BARRIERS and one.row["value"]}
-    absent = [one.row["kind"] == shadow.LANE_ABSENT and str(one.site) in elsewhere for one in told]
-    literal = [one.row["kind"] == shadow.NEGATIVE and LITERAL.search(one.written) for one in told]
-    return [one.finding() for one, *skipped in zip(told, absent, literal, strict=True) if not any(skipped)]
+    all_rows = [Row(launch, row) for row in rows]
+    elsewhere = {str(row.site) for row in all_rows if row.row["kind"] == shadow.BARRIERS and row.row["value"]}
+    absent = [row.row["kind"] == shadow.LANE_ABSENT and str(row.site) in elsewhere for row in all_rows]
+    literal = [row.row["kind"] == shadow.NEGATIVE and LITERAL.search(row.written) for row in all_rows]
+    return [row.finding() for row, *skipped in zip(all_rows, absent, literal, strict=True) if not any(skipped)]
 
 
-class Told:
+class Row:
     """What a row says; `array` and `index` are of the argument, if that can be told, else as the kernel has them."""
 
     def __init__(self, launch: Any, row: Any):
         self.launch, self.row, self.threads = launch, row, math.prod(launch.block)
-        self.site, self.caller, self.array, self.written = self.place(row["site"])
-        self.other_site = self.place(row["other_site"])[0] if row["other_site"] else None
-        self.call, count = self.called(row["site"]), row["dims"]
+        self.site, self.caller, self.array, self.written = self.site_of(row["site"])
+        self.other_site = self.site_of(row["other_site"])[0] if row["other_site"] else None
+        self.call, count = self.call_text(row["site"]), row["dims"]
         self.index, self.shape, self.bits = (tuple(row[name][:count].tolist()) for name in ("index", "shape", "bits"))
-        self.region = launch.memory.regions[row["region"]] if row["region"] >= 0 else None
+        self.stretch = launch.memory.stretches[row["stretch"]] if row["stretch"] >= 0 else None
         if shadow.NEGATIVE < row["kind"] <= shadow.SPINNING:
-            offset = int(row["address"]) - int(launch.memory.table[row["region"]]["start"])
-            array, index = self.region.array(offset, self.array) or (None, self.index)
+            offset = int(row["address"]) - int(launch.memory.table[row["stretch"]]["start"])
+            array, index = self.stretch.array(offset, self.array) or (None, self.index)
             self.array, self.index = array.name if array else self.array, index
         self.element = f"{self.array}{list(self.index)}"
 
     def finding(self) -> Finding:
         """As a Finding."""
-        kind, what, remedy = getattr(self, TELLERS[self.row["kind"]], self.plain)()
+        kind, message, remedy = getattr(self, KINDS[self.row["kind"]], self.sentence)()
         block, thread = self.coordinates(self.row["who"])
         accessed = (self.array, self.index) if self.row["kind"] <= shadow.SPINNING else ("", None)
-        places = self.site, None if kind == "divergent barrier" else self.caller, self.other_site
-        what, count = f"{self.who(self.row['who'])} {what}", int(self.row["times"])
-        return Finding(kind, self.launch.kernel.__name__, what, remedy, *places, *accessed, block, thread, count)
+        sites = self.site, None if kind == "divergent barrier" else self.caller, self.other_site
+        message, count = f"{self.thread_text(self.row['who'])} {message}", int(self.row["times"])
+        return Finding(kind, self.launch.kernel.__name__, message, remedy, *sites, *accessed, block, thread, count)
 
     # places and threads
 
-    def place(self, number: int) -> tuple[Site, Site | None, str, str]:
+    def site_of(self, number: int) -> tuple[Site, Site | None, str, str]:
         """A place, where the device function was called that it is in, and what is accessed with which index."""
         call, number = divmod(int(number), 1 << SITE_BITS)
         *site, what, index, called_in, called_at = self.launch.sites[number]
@@ -199,14 +199,14 @@ class Told:
         block, thread = (tuple(map(int, np.unravel_index(n, dims, "F"))) for n, dims in parts)
         return block, thread
 
-    def who(self, number: int, beside: int = -1) -> str:
+    def thread_text(self, number: int, beside: int = -1) -> str:
         """A thread; its block is left out beside one of the same."""
         block, thread = self.coordinates(number)
         return f"thread {thread}" + (f" of block {block}" if number // self.threads != beside // self.threads else "")
 
-    def called(self, number: int) -> str:
+    def call_text(self, number: int) -> str:
         """The barrier at a place, and where the device function was called that it stands in."""
-        _, caller, what, _ = self.place(number)
+        _, caller, what, _ = self.site_of(number)
         return f"cuda.{what}" + (f" (called at line {caller.line})" if caller else "")
 
     def overflow(self) -> str:
@@ -216,23 +216,23 @@ class Told:
 
     # each gives the kind of the finding, what the thread does, and the remedy
 
-    def plain(self) -> tuple[str, str, str]:
-        why, space = int(self.row["value"]), self.region.space if self.region else ""
+    def sentence(self) -> tuple[str, str, str]:
+        why, space = int(self.row["value"]), self.stretch.space if self.stretch else ""
         words = {
             "element": self.element, "space": space, "spins": self.launch.spins, "call": self.call,
             "origin": "device_array" if space == "global" else f"cuda.{space}.array",
             "lane": self.row["other"], "mask": self.row["value"],
             "state": f"does not exist: the warp has {-why} threads" if why < 0 else ABSENT[why > 0],
         }  # fmt: skip
-        kind, text, remedy = PLAIN[TELLERS[self.row["kind"]]]
+        kind, text, remedy = SENTENCES[KINDS[self.row["kind"]]]
         return kind, text.format(**words), remedy.format(**words)
 
     def outside(self) -> tuple[str, str, str]:
-        whole = next((a.shape for a in self.region.placed if a.name == self.array), ()) if self.region else ()
+        whole = next((a.shape for a in self.stretch.placed if a.name == self.array), ()) if self.stretch else ()
         shape = whole if whole[: len(self.shape)] == self.shape else self.shape
         axis = next((k for k, (i, n) in enumerate(zip(self.index, shape, strict=False)) if not -n <= i < n), 0)
         remedy = f"{self.overflow()}guard it: `if index < {self.array}.shape[{axis}]`, or launch fewer threads"
-        if self.row["region"] == 0:
+        if self.row["stretch"] == 0:
             remedy = f"launch with more dynamic shared memory than {self.launch.shared_bytes} bytes: "
             remedy += f"{self.launch.kernel.__name__}[grid, block, stream, bytes]"
         return "out of bounds", f"uses {self.element}, but {self.array} has shape {shape}", remedy
@@ -249,7 +249,7 @@ class Told:
         same_block = row["who"] // self.threads == row["other"] // self.threads
         missing = "no barrier between them" if same_block else "nothing orders blocks"
         remedy = (BARRIER if row["warps"] else SYNCWARP) if same_block else BLOCKS
-        places = map(self.place, (row["site"], row["other_site"]))
+        places = map(self.site_of, (row["site"], row["other_site"]))
         statements = [(str(site), *accessed) for site, _, *accessed in places]
         if max(kinds) >= ATOMIC:
             remedy = f"use cuda.atomic for both accesses, or {remedy.partition(';')[0]}"
@@ -257,15 +257,19 @@ class Told:
             remedy = IN_ONE_STEP
         elif not same_block and self.launch.uses_atomics:
             remedy = f"{BLOCKS}; {FENCE}"
-        other = f"{self.who(row['other'], row['who'])} {verbs[1]} at {self.other_site}"
-        return "race", f"{verbs[0]} {self.element} in {self.region.space} memory, which {other}; {missing}", remedy
+        other = f"{self.thread_text(row['other'], row['who'])} {verbs[1]} at {self.other_site}"
+        return "race", f"{verbs[0]} {self.element} in {self.stretch.space} memory, which {other}; {missing}", remedy
 
     def barriers(self) -> tuple[str, str, str]:
         row, mask = self.row, int(self.row["value"])
-        elsewhere = self.called(row["other_site"]) if self.other_site else ""
+        elsewhere = self.call_text(row["other_site"]) if self.other_site else ""
         if mask:
             text = f"waits in {self.call} for lane {row['other'] % self.threads % WARP_LANES}, which its mask "
             return "warp", f"{text}0x{mask:08x} names, but that waits at {self.other_site} in {elsewhere}", NAMED
         went = f"waits in {elsewhere} at {self.other_site}" if elsewhere else END
         remedy = STANDS.format("grid" if "grid.sync" in self.call else "block")
-        return "divergent barrier", f"waits in {self.call}, while {self.who(row['other'], row['who'])} {went}", remedy
+        return (
+            "divergent barrier",
+            f"waits in {self.call}, while {self.thread_text(row['other'], row['who'])} {went}",
+            remedy,
+        )

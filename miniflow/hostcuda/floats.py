@@ -31,7 +31,7 @@ from numba.cpython.numbers import float_to_integer
 from numba.extending import intrinsic
 
 HALF, SINGLE, BITS = ir.HalfType(), ir.FloatType(), ir.IntType(32)
-OWN = {types.float16, types.int8, types.boolean}  # what stays in half precision beside a float16
+HALF_OPERANDS = {types.float16, types.int8, types.boolean}  # what stays in half precision beside a float16
 ARITHMETIC = "add iadd sub isub mul imul truediv itruediv neg pos".split()
 COMPARISONS = "eq ne lt le gt ge".split()
 ROUNDED = (
@@ -57,8 +57,8 @@ default_manager.register(types.Float, FloatModel)
 
 def unbox(kind: types.Float, obj: Any, c: Any) -> NativeValue:
     """A scalar argument of a launch."""
-    given = unbox_float(types.float64, obj, c)
-    return NativeValue(c.context.cast(c.builder, given.value, types.float64, kind), is_error=given.is_error)
+    wide = unbox_float(types.float64, obj, c)
+    return NativeValue(c.context.cast(c.builder, wide.value, types.float64, kind), is_error=wide.is_error)
 
 
 _unboxers.functions[types.Float] = unbox
@@ -97,7 +97,7 @@ def _typed(function: Callable, result: types.Type) -> None:
         metadata = {"target": "cpu"}  # numba tries what is made for a target first
 
         def generic(self, args: tuple, kws: dict) -> Any:
-            if types.float16 in args and OWN.issuperset(args) and not kws:
+            if types.float16 in args and HALF_OPERANDS.issuperset(args) and not kws:
                 return signature(result, *[types.float16] * len(args))
             return None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from miniflow.hostcuda.affine import Affine, is_integer, names_of
-from miniflow.hostcuda.syntax import Replace, folded, literal, name
+from miniflow.hostcuda.syntax import Replace, fold_operation, literal, name
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.NotEq: ast.Eq, ast.Eq: ast.NotEq}
 ENDS = {  # comparison of a loop's variable with a bound -> the ends that it sets, and whether behind the bound
@@ -49,12 +49,12 @@ def limits(tests: list[ast.expr], axes: Iterable[str], affine: Affine, uniform: 
         axes: the variables of the region's loops: `threadIdx_x`, or `lane`.
         uniform: the variables that are kept once for the block.
     """
-    found = Limits()
+    result = Limits()
     for test in tests:
         for part in conjuncts(test):
-            if not any(_limit(part, axis, affine, uniform, found) for axis in axes):
-                found.rest.append(part)
-    return found
+            if not any(_limit(part, axis, affine, uniform, result) for axis in axes):
+                result.rest.append(part)
+    return result
 
 
 def conjuncts(test: ast.expr, negated: bool = False) -> Iterator[ast.expr]:
@@ -80,21 +80,21 @@ def comparison(part: ast.expr) -> tuple[ast.expr, type, ast.expr] | None:
     compare = part.operand if negated else part
     if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
         return None
-    kind = type(compare.ops[0])
-    kind = OPPOSITE.get(kind) if negated else kind
-    return (compare.left, kind, compare.comparators[0]) if kind in MIRRORED else None
+    operator = type(compare.ops[0])
+    operator = OPPOSITE.get(operator) if negated else operator
+    return (compare.left, operator, compare.comparators[0]) if operator in MIRRORED else None
 
 
 def facts(test: ast.expr) -> Iterator[Fact]:
     """What a condition says of variables where it holds."""
-    for left, kind, right in filter(None, map(comparison, conjuncts(test))):
+    for left, operator, right in filter(None, map(comparison, conjuncts(test))):
         if isinstance(left, ast.Name):
-            yield left.id, kind, right
+            yield left.id, operator, right
         if isinstance(right, ast.Name):
-            yield right.id, MIRRORED[kind], left
+            yield right.id, MIRRORED[operator], left
 
 
-def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found: Limits) -> bool:
+def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], result: Limits) -> bool:
     """Note a comparison of what grows with a loop's variable, and no other, with what is the same everywhere.
 
     Returns whether it says nothing more: what grows by a number that is only known at run time may not grow at all.
@@ -103,21 +103,26 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found
     if not compared:
         return False
     for side in compared[::2]:  # a difference of unsigned integers wraps around where it is computed, and only there
-        known = affine.integers if isinstance(side, ast.Name) else affine.signed
-        if not is_integer(side, known, affine.tuples):
+        integers = affine.integers if isinstance(side, ast.Name) else affine.signed
+        if not is_integer(side, integers, affine.tuples):
             return False
-    left, kind, right = compared
+    left, operator, right = compared
     if thread in names_of(right):  # bound < value
-        left, right, kind = right, left, MIRRORED[kind]
+        left, right, operator = right, left, MIRRORED[operator]
     step = growth(left, thread)
     by_one = affine.stride(left, "x" if thread == "lane" else thread[-1]) == 1 or (step and literal(step)) == 1
     step = ast.Constant(1) if by_one else step
-    if names_of(right) & THREADS or names_of(left) & THREADS != {thread} or step is None or literal(step) in (0, -1):
+    if (
+        names_of(right) & THREAD_VARIABLES
+        or names_of(left) & THREAD_VARIABLES != {thread}
+        or step is None
+        or literal(step) in (0, -1)
+    ):
         return False
-    if (names_of(left) | names_of(right)) & affine.values.keys() - uniform or (kind is ast.Eq and not by_one):
+    if (names_of(left) | names_of(right)) & affine.values.keys() - uniform or (operator is ast.Eq and not by_one):
         return False
     first = Replace({thread: ast.Constant(0)}).visit(copy.deepcopy(left))
-    for end, behind in ENDS[kind]:
+    for end, behind in ENDS[operator]:
         bound = ast.BinOp(right, ast.Sub(), first)
         if behind:
             bound = ast.BinOp(bound, ast.Add(), ast.Constant(1))
@@ -126,7 +131,7 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], found
             grows = ast.Compare(step, [ast.Gt()], [ast.Constant(0)])
             most = ast.Constant(32) if thread == "lane" else name(thread.replace("threadIdx", "blockDim"))
             bound = ast.IfExp(grows, share, most if end == "upper" else ast.Constant(0))
-        getattr(found, end).setdefault(thread, []).append(copy.deepcopy(bound))
+        getattr(result, end).setdefault(thread, []).append(copy.deepcopy(bound))
     return by_one
 
 
@@ -140,10 +145,10 @@ def growth(node: ast.expr, variable: str) -> ast.expr | None:
     if left is None or right is None:
         return None
     if not isinstance(node.op, ast.Mult):
-        return folded(ast.BinOp(left, node.op, right))
+        return fold_operation(ast.BinOp(left, node.op, right))
     if literal(left) == 0:
-        return folded(ast.BinOp(node.left, node.op, right))
-    return folded(ast.BinOp(left, node.op, node.right)) if literal(right) == 0 else None
+        return fold_operation(ast.BinOp(node.left, node.op, right))
+    return fold_operation(ast.BinOp(left, node.op, node.right)) if literal(right) == 0 else None
 
 
-THREADS = {"threadIdx_x", "threadIdx_y", "threadIdx_z", "lane", "warp", "thread"}
+THREAD_VARIABLES = {"threadIdx_x", "threadIdx_y", "threadIdx_z", "lane", "warp", "thread"}

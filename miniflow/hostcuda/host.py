@@ -47,9 +47,9 @@ def __getattr__(name: str) -> Any:
 
         if name == "types":
             return types
-        found = getattr(types, name, None)
-        if isinstance(found, types.Type):
-            return found
+        numba_type = getattr(types, name, None)
+        if isinstance(numba_type, types.Type):
+            return numba_type
     raise AttributeError(
         f"the host executor's cuda has no {name!r}: numba.cuda may have it, but kernels on the CPU cannot use it"
     )

@@ -13,7 +13,7 @@ from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import DeadBranchPrune
 
 
-class Found:
+class InferredTypes:
     """The types found; it takes the place of the compiled code in numba's pipeline."""
 
     def __init__(self, typemap: dict[str, types.Type]):
@@ -31,7 +31,7 @@ class KeepTypes(FunctionPass):
 
     def run_pass(self, state: Any) -> bool:
         """Hand out the types instead of code."""
-        state.cr = Found(dict(state.typemap))
+        state.cr = InferredTypes(dict(state.typemap))
         return False
 
 
@@ -69,9 +69,9 @@ def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[st
         if version.startswith("arg.") and not version[4:].isdigit():  # numba's name of a parameter
             continue
         versions.setdefault(version.split(".")[0], []).append(types.unliteral(kind))
-    kinds = {}
-    for variable, found in versions.items():
-        unified = context.unify_types(*found) if len(found) > 1 else found[0]
+    kind_of = {}
+    for variable, of_versions in versions.items():
+        unified = context.unify_types(*of_versions) if len(of_versions) > 1 else of_versions[0]
         if unified is not None:
-            kinds[variable] = unified
-    return kinds
+            kind_of[variable] = unified
+    return kind_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from miniflow.hostcuda.exits import Exits, announcement
+from miniflow.hostcuda.exits import Exits, call_statement
 from miniflow.hostcuda.names import GRID_SYNC
 from miniflow.hostcuda.syntax import (
     BLOCK,
@@ -43,7 +43,7 @@ VOTES = {  # intrinsic -> (level, function of runtime, what a thread that is not
     "activemask": (WARP, "ballot", "False"),
     "eq_sync": (WARP, "same", "2"),
 }
-PLAIN = {"syncthreads": BLOCK, "syncwarp": WARP, GRID_SYNC: GRID}
+BARRIERS = {"syncthreads": BLOCK, "syncwarp": WARP, GRID_SYNC: GRID}
 MATCHES = {"match_any_sync": "match_any", "match_all_sync": "match_all"}
 
 
@@ -159,55 +159,55 @@ class Expander:
         return result
 
     def _barrier(self, node: ast.Call) -> ast.expr:
-        what = node.func.id.removeprefix(MARK)
+        intrinsic = node.func.id.removeprefix(MARK)
         if hasattr(node, "device"):
             return self._inline(node, node.lineno)
-        if what in PLAIN:
-            self._synchronise(node, PLAIN[what], what, node.args[0] if node.args else None)
+        if intrinsic in BARRIERS:
+            self._synchronise(node, BARRIERS[intrinsic], intrinsic, node.args[0] if node.args else None)
             return ast.Constant(None)
-        if what in LANES:
-            return self._shuffle(what, node, *node.args)
-        if what in MATCHES:
-            return self._match(what, node, *node.args)
-        level, function, neutral = VOTES[what]
+        if intrinsic in LANES:
+            return self._shuffle(intrinsic, node, *node.args)
+        if intrinsic in MATCHES:
+            return self._match(intrinsic, node, *node.args)
+        level, function, neutral = VOTES[intrinsic]
         mask, vote = expression("1 << lane"), ast.Constant(True)
-        if what != "activemask":
+        if intrinsic != "activemask":
             mask, vote = node.args[0], ast.Compare(node.args[-1], [ast.NotEq()], [ast.Constant(0)])
-        vote = call("np.int8", vote) if what == "eq_sync" else vote
+        vote = call("np.int8", vote) if intrinsic == "eq_sync" else vote
         voted, result = self._keep("voted", vote, node.lineno).id, self.compilation.fresh("outcome")
         self.compilation.neutral[voted] = neutral
-        self._synchronise(node, level, what, mask if level == WARP else None, (function, voted, result))
-        found = name(result)
-        if what in ("ballot_sync", "syncthreads_and", "syncthreads_or"):
-            found = call("np.int32", found)
-        return self._keep("received", found, node.lineno)
+        self._synchronise(node, level, intrinsic, mask if level == WARP else None, (function, voted, result))
+        outcome = name(result)
+        if intrinsic in ("ballot_sync", "syncthreads_and", "syncthreads_or"):
+            outcome = call("np.int32", outcome)
+        return self._keep("received", outcome, node.lineno)
 
     def _synchronise(
-        self, like: ast.Call, level: int, what: str, mask: ast.expr | None, vote: tuple | None = None
+        self, node: ast.Call, level: int, intrinsic: str, mask: ast.expr | None, vote: tuple | None = None
     ) -> None:
         """All threads of a group synchronise; of a warp, those lanes that a mask names."""
         if self.compilation.checked:
             named = mask or ast.Constant(0xFFFFFFFF)
-            self.before.append(announcement(call("arrives", ast.Constant(level), named), like))
-        self.before.append(Sync(level, what, vote, lineno=like.lineno))
-        if hasattr(like, "filename"):
-            self.before[-1].filename = like.filename
+            self.before.append(call_statement(call("arrives", ast.Constant(level), named), node))
+        self.before.append(Sync(level, intrinsic, vote, lineno=node.lineno))
+        if hasattr(node, "filename"):
+            self.before[-1].filename = node.filename
 
-    def _shuffle(self, what: str, node: ast.Call, mask: ast.expr, value: ast.expr, step: ast.expr) -> ast.expr:
+    def _shuffle(self, intrinsic: str, node: ast.Call, mask: ast.expr, value: ast.expr, step: ast.expr) -> ast.expr:
         shuffled = self._keep("shuffled", value, node.lineno)
         if not isinstance(step, ast.Constant):
             step = self._keep("step", step, node.lineno)
-        self._synchronise(node, WARP, what, mask)
-        lane = call(LANES[what], name("thread"), step, name("warp_first"), name("warp_end"))
+        self._synchronise(node, WARP, intrinsic, mask)
+        lane = call(LANES[intrinsic], name("thread"), step, name("warp_first"), name("warp_end"))
         vars(lane).update(vars(node), func=lane.func, args=lane.args)
         return self._keep("received", call(LANE_READ, shuffled, lane), node.lineno)
 
-    def _match(self, what: str, node: ast.Call, mask: ast.expr, value: ast.expr) -> ast.expr:
+    def _match(self, intrinsic: str, node: ast.Call, mask: ast.expr, value: ast.expr) -> ast.expr:
         offered = self._keep("offered", value, node.lineno)
-        here = self._keep("here", ast.Constant(True), node.lineno)
-        self.compilation.neutral[here.id] = "False"
-        self._synchronise(node, WARP, what, mask)
-        return self._keep("matched", call(MATCHES[what], offered, here, name("thread")), node.lineno)
+        present = self._keep("here", ast.Constant(True), node.lineno)
+        self.compilation.neutral[present.id] = "False"
+        self._synchronise(node, WARP, intrinsic, mask)
+        return self._keep("matched", call(MATCHES[intrinsic], offered, present, name("thread")), node.lineno)
 
     # device functions in which threads meet
 
@@ -222,10 +222,10 @@ class Expander:
         tree = Renamer(fresh).visit(tree)
         result = self.compilation.fresh(f"{device.name}_result")
         parameters = [assign(parameter.arg, value, line) for parameter, value in zip(tree.args.args, args, strict=True)]
-        gives = any(isinstance(s, ast.Return) and s.value is not None for s in statements(device.tree.body))
+        returns_value = any(isinstance(s, ast.Return) and s.value is not None for s in statements(device.tree.body))
         outer, self.before = self.before, []
         body = Exits(self.compilation, result).function(self.block(tree.body))
         for inner in (n for s in body for n in ast.walk(s)):
             inner.called_at = getattr(node, "filename", self.compilation.filename), line
         self.before = outer + parameters + body
-        return name(result) if gives else ast.Constant(None)
+        return name(result) if returns_value else ast.Constant(None)

@@ -53,20 +53,22 @@ class Instrument(ast.NodeTransformer):
         self.compilation, self.sites, self.caller, self.profile = compilation, sites, caller, profile
         self.devices = {d.name for d in compilation.devices if not d.must_inline}
 
-    def number(self, node: ast.AST, what: str = "", index: str = "") -> int:
+    def site_number(self, node: ast.AST, what: str = "", index: str = "") -> int:
         """The number of a place; 0, which is nowhere, for those that are too many."""
         filename, called = getattr(node, "filename", self.compilation.filename), getattr(node, "called_at", ("", 0))
         site = (filename, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), what, index, *called)
         if site not in self.sites:
             self.sites.append(site)
-        number = self.sites.index(site)
-        return number if number < 1 << SITE_BITS else 0
+        site_number = self.sites.index(site)
+        return site_number if site_number < 1 << SITE_BITS else 0
 
     def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> str:
         """The number of an access to an element of `owner`, as its author called that."""
-        known = Replace({n: name(called) for n, called in self.compilation.original.items()})
-        number = self.number(node, *(text(known.visit(copy.deepcopy(part))) for part in (owner, index)))
-        return f"{number} + {self.caller}" if self.caller else str(number)
+        original_names = Replace({n: name(called) for n, called in self.compilation.original.items()})
+        site_number = self.site_number(
+            node, *(text(original_names.visit(copy.deepcopy(part))) for part in (owner, index))
+        )
+        return f"{site_number} + {self.caller}" if self.caller else str(site_number)
 
     def visit_Subscript(self, node: ast.Subscript, function: str = "") -> ast.expr:
         node = node if is_metadata(node) else self.element_of_field(node)
@@ -88,8 +90,8 @@ class Instrument(ast.NodeTransformer):
         return expression(part if function == "read" else f"{function}({part}, (), {site})[0]")
 
     def visit_Attribute(self, node: ast.Attribute, function: str = "") -> ast.expr:
-        found = self.element_of_field(node) if isinstance(node.ctx, ast.Store) else node
-        return self.generic_visit(node) if found is node else self.visit_Subscript(found, function)
+        element = self.element_of_field(node) if isinstance(node.ctx, ast.Store) else node
+        return self.generic_visit(node) if element is node else self.visit_Subscript(element, function)
 
     def element_of_field(self, node: ast.expr) -> ast.expr:
         """`x["field"][i]` for `x[i]["field"]`."""
@@ -97,9 +99,9 @@ class Instrument(ast.NodeTransformer):
         if not isinstance(value, ast.Subscript) or is_field(value) or dotted(value.value) in self.compilation.tuples:
             return node
         named = node.slice if isinstance(node, ast.Subscript) else ast.Constant(node.attr)
-        found = copy.copy(value)
-        found.value, found.ctx = ast.Subscript(value.value, named, ast.Load()), node.ctx
-        return found
+        element = copy.copy(value)
+        element.value, element.ctx = ast.Subscript(value.value, named, ast.Load()), node.ctx
+        return element
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         """Elements of what is assigned to slices are read."""
@@ -122,18 +124,18 @@ class Instrument(ast.NodeTransformer):
             return Access(self.compilation, None, set()).visit_Call(node)
         if function == LANE_READ:
             value, lane = node.args
-            how, given = lane.func.id.removeprefix("lane_"), ", ".join(map(text, lane.args))
-            site = self.number(lane, f"shfl_{how}_sync".replace("_at", ""))
-            return expression(f"{value.id}_of[shuffled_from({SHUFFLES.index(how)}, {given}, {site})]")
+            how, arguments = lane.func.id.removeprefix("lane_"), ", ".join(map(text, lane.args))
+            site = self.site_number(lane, f"shfl_{how}_sync".replace("_at", ""))
+            return expression(f"{value.id}_of[shuffled_from({SHUFFLES.index(how)}, {arguments}, {site})]")
         if function.startswith("atomic_"):
             if function == "atomic_compare_and_swap":
                 function, node.args = "atomic_cas", [node.args[0], ast.Constant(0), *node.args[1:]]
-            site, kind = self.site(node, *node.args[:2]), OTHER_ATOMICS.get(function, "atomic")
+            site, lookup = self.site(node, *node.args[:2]), OTHER_ATOMICS.get(function, "atomic")
             array, index, *rest = (text(self.visit(a)) for a in node.args)
-            return expression(f"{function}({kind}({array}, {index}, {site}), 0, {', '.join(rest)})")
+            return expression(f"{function}({lookup}({array}, {index}, {site}), 0, {', '.join(rest)})")
         self.generic_visit(node)
         if function in self.devices:
-            node.args.append(expression(self.caller or str(self.number(node) << SITE_BITS)))
+            node.args.append(expression(self.caller or str(self.site_number(node) << SITE_BITS)))
             return expression(f"back(state().path, {text(node)})") if self.profile else node
         return node
 
@@ -157,9 +159,9 @@ class Instrument(ast.NodeTransformer):
         self.generic_visit(node)
         if not self.profile:
             return node
-        outer, number = self.compilation.fresh("outer"), self.compilation.fresh("round")
-        node.body[:0] = ast.parse(f"{number} += 1\nstate().path = {outer} * {ROUNDS} + {number}").body
-        before, after = f"{outer}, {number} = state().path, 0", f"state().path = {outer}"
+        outer, site_number = self.compilation.fresh("outer"), self.compilation.fresh("round")
+        node.body[:0] = ast.parse(f"{site_number} += 1\nstate().path = {outer} * {ROUNDS} + {site_number}").body
+        before, after = f"{outer}, {site_number} = state().path, 0", f"state().path = {outer}"
         return [*ast.parse(before).body, node, *ast.parse(after).body]
 
 
@@ -173,29 +175,29 @@ class CheckedEmitter(Emitter):
     def _head(self) -> None:
         super()._head()
         names = {"shared": "{}", "local": "{}_of", "dynamic": "dynamic"}
-        for number, (variable, array) in enumerate(self.compilation.arrays.items(), 1):
+        for site_number, (variable, array) in enumerate(self.compilation.arrays.items(), 1):
             made = names[array.kind].format(variable) + "_all" * self.compilation.cooperative
-            self.line(f"declare({number * (array.kind != 'dynamic')}, {made}.ctypes.data, {made}.nbytes)")
+            self.line(f"declare({site_number * (array.kind != 'dynamic')}, {made}.ctypes.data, {made}.nbytes)")
 
     def write(self) -> str:
         """The text of the function `blocks`."""
         self.storage.nodes.append(Once(0, ast.parse("end_blocks()").body))
         return super().write()
 
-    def _units(self, node: ForEachGroup) -> None:
+    def _for_each_group(self, node: ForEachGroup) -> None:
         if node.level == GRID:
             node.nodes.insert(0, Once(0, ast.parse("begin_block(block)").body))
-        super()._units(node)
+        super()._for_each_group(node)
 
-    def _at_barrier(self, node: Barrier) -> None:
-        super()._at_barrier(node)
+    def _barrier(self, node: Barrier) -> None:
+        super()._barrier(node)
         (sync,) = node.statements
         bounds = "0, threads * last" if node.level == GRID else BOUNDS[node.level]
-        orders = int(node.level != WARP or sync.what == "syncwarp")
-        announced = f"meet({node.level}, {self.instrument.number(sync, sync.what)}, {bounds}, {orders})"
+        orders = int(node.level != WARP or sync.intrinsic == "syncwarp")
+        announced = f"meet({node.level}, {self.instrument.site_number(sync, sync.intrinsic)}, {bounds}, {orders})"
         self.lines.insert(len(self.lines) - bool(sync.collective), "    " * self.depth + announced)
 
-    def _whole(self, node: Branch) -> None:
+    def _note_if_all_active(self, node: Branch) -> None:
         """Regions are written once, so that they compile fast."""
 
     def _thread_loops(self, *args: Any) -> tuple[Loops, list[ast.expr]]:
@@ -221,10 +223,10 @@ class CheckedTranslation(Translation):
     checked = True
 
     def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, profile: bool):
-        self.profile, self.places, self.typing = profile, None, None
+        self.profile, self.sites_found, self.typing = profile, None, None
         super().__init__(kernel, argument_types, rank, False)
         self.shared_bytes, self.local_bytes = self.compilation.nbytes("shared"), self.compilation.nbytes("local")
-        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.hidden), self.compilation.cooperative
+        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.captured_arrays), self.compilation.cooperative
         self.code = self.compile()
 
     def _facts(self) -> list:
@@ -233,24 +235,24 @@ class CheckedTranslation(Translation):
 
     def _translate(self) -> str:
         text = super()._translate()
-        rows = "\n".join(f"    {row!r}," for row in self.places)
+        rows = "\n".join(f"    {row!r}," for row in self.sites_found)
         return f"{text}\n\nSITES = [\n{rows}\n]\n"
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:
-        self.places = [("", 0, 0, "", "", "", 0)]
+        self.sites_found = [("", 0, 0, "", "", "", 0)]
         storage.kept_arrays = {v for v, a in self.compilation.arrays.items() if a.kind == "local"}
         return CheckedEmitter(self._instrument(""), self.tree, self.compilation, storage, *args)
 
     def _instrument(self, caller: str) -> Instrument:
-        return Instrument(self.compilation, self.places, caller, self.profile)
+        return Instrument(self.compilation, self.sites_found, caller, self.profile)
 
     def _functions(self) -> str:
         """The texts of the device functions, which are told where they are called; of the probe, without checks."""
-        if self.places is None:
+        if self.sites_found is None:
             return super()._functions()
-        found = []
+        texts = []
         for device in (d for d in self.compilation.devices if not d.must_inline):
             tree = self._instrument("caller").generic_visit(copy.deepcopy(device.tree))
             checked = DeviceFunction(device.name, tree, False, [*device.coordinates, "caller"])
-            found.append(f"{device_text(checked, self.compilation)}\n\n\n")
-        return "".join(found)
+            texts.append(f"{device_text(checked, self.compilation)}\n\n\n")
+        return "".join(texts)

@@ -56,7 +56,7 @@ class Interchange:
 
     def __init__(self, compilation: Compilation, divergence: Divergence, affine: Affine, axes: str):
         self.compilation, self.divergence, self.affine, self.axes = compilation, divergence, affine, axes
-        arrays = {n for n in divergence.parameters | set(compilation.hidden) if n not in divergence.tuples}
+        arrays = {n for n in divergence.parameters | set(compilation.captured_arrays) if n not in divergence.tuples}
         self.arrays = arrays | {n for n, a in compilation.arrays.items() if a.kind != "local"}
 
     def run(self, tree: ast.FunctionDef) -> None:
@@ -99,10 +99,10 @@ class Interchange:
             return False
         if not all(self._is_fixed(v, 0) for v in used.keys() - inside - self.arrays):
             return False
-        for found in filter(None, map(comparison, conjuncts(branch.test))):
-            if found[1] is ast.Eq:
+        for compared in filter(None, map(comparison, conjuncts(branch.test))):
+            if compared[1] is ast.Eq:
                 for axis in self.axes:
-                    if sorted(abs(self.affine.stride(e, axis) or 0) for e in found[::2]) == [0, 1]:
+                    if sorted(abs(self.affine.stride(e, axis) or 0) for e in compared[::2]) == [0, 1]:
                         return True
         return False
 
@@ -123,11 +123,11 @@ class Interchange:
             return loop
         if any(not isinstance(s, PLAIN) for s in statements(loop.body)) or not self._is_contiguous(loop):
             return loop
-        if self.divergence.of(loop.iter) >= level:
+        if self.divergence.scope_of(loop.iter) >= level:
             count = literal(loop.iter.args[-1]) if len(loop.iter.args) == 1 else None
             if count is not None and count <= SHORT:
                 return loop
-        elif level == BLOCK and (first := self._first(loop)):
+        elif level == BLOCK and (first := self._start_of_thread_0(loop)):
             loop = self._from_base(loop, first)
         else:
             return loop
@@ -161,11 +161,11 @@ class Interchange:
         end.strip = True  # a condition that is looked at once for all threads, see `thread_loops`
         rounds = ast.For(loop.target, call("range", name(base), end), loop.body, [])
         self.divergence.scope[base] = BLOCK
-        made = ast.For(
+        over_strips = ast.For(
             ast.Name(base, ast.Store()), call("range", start, stop, ast.Constant(STRIP)),
             [ast.copy_location(rounds, loop)], [],
         )  # fmt: skip
-        return ast.fix_missing_locations(ast.copy_location(made, loop))
+        return ast.fix_missing_locations(ast.copy_location(over_strips, loop))
 
     def _is_contiguous(self, loop: ast.For) -> bool:
         """Whether all accesses move by one element along one axis of the block, or not at all."""
@@ -196,13 +196,13 @@ class Interchange:
         stores = [n for n in ast.walk(loop) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
         return not stores and any(self.divergence.scope[v] == THREAD for v in assigned_in(loop.body))
 
-    def _first(self, loop: ast.For) -> ast.expr | None:
+    def _start_of_thread_0(self, loop: ast.For) -> ast.expr | None:
         """What start is for thread 0 in `range(start, stop, step)`, if threads start one behind another.
 
         All threads must have the same stop and step; None for another loop.
         """
         args = loop.iter.args
-        if len(args) != 3 or any(self.divergence.of(a) < BLOCK for a in args[1:]):
+        if len(args) != 3 or any(self.divergence.scope_of(a) < BLOCK for a in args[1:]):
             return None
         if not is_natural(args[2], self.affine.natural) or self.affine.stride(args[0], "x") != 1:
             return None
@@ -211,24 +211,24 @@ class Interchange:
         if Counter(names_in([loop]))[loop.target.id] != self.divergence.occurrences[loop.target.id]:
             return None
         first = self._for_thread_0(args[0])
-        return first if self.divergence.of(first) >= BLOCK else None
+        return first if self.divergence.scope_of(first) >= BLOCK else None
 
     def _for_thread_0(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """An expression for thread 0; variables that differ in the block are replaced by what they stand for."""
-        known = {"threadIdx_x": ast.Constant(0)}
+        values = {"threadIdx_x": ast.Constant(0)}
         for variable in names_of(node):
             value, *others = self.affine.values.get(variable, [None])
             if value is not None and not others and self.divergence.scope[variable] < BLOCK and depth <= 5:
-                if is_pure(value, self.divergence.tuples) and all(self._is_steady(v) for v in names_of(value)):
-                    known[variable] = self._for_thread_0(value, depth + 1)
-        return Replace(known).visit(copy.deepcopy(node))
+                if is_pure(value, self.divergence.tuples) and all(self._is_set_once(v) for v in names_of(value)):
+                    values[variable] = self._for_thread_0(value, depth + 1)
+        return Replace(values).visit(copy.deepcopy(node))
 
-    def _is_steady(self, variable: str) -> bool:
+    def _is_set_once(self, variable: str) -> bool:
         """Whether a variable is set once in the kernel, from what is."""
         values = self.affine.values.get(variable, [])
         if len(values) > 1 or None in values:
             return False
-        return all(is_pure(v, self.divergence.tuples) and all(map(self._is_steady, names_of(v))) for v in values)
+        return all(is_pure(v, self.divergence.tuples) and all(map(self._is_set_once, names_of(v))) for v in values)
 
     def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
         """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""
@@ -237,7 +237,7 @@ class Interchange:
         inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])
         element = ast.BinOp(name(base), ast.Add(), name("threadIdx_x"))
         body = [assign(loop.target.id, element, loop.lineno), ast.copy_location(inside, loop)]
-        made = ast.For(ast.Name(base, ast.Store()), call("range", first, stop, step), body, [])
+        over_bases = ast.For(ast.Name(base, ast.Store()), call("range", first, stop, step), body, [])
         self.divergence.scope[base] = BLOCK
         self.affine.values[loop.target.id], self.affine.loops[loop.target.id] = [element], []
-        return ast.fix_missing_locations(ast.copy_location(made, loop))
+        return ast.fix_missing_locations(ast.copy_location(over_bases, loop))

@@ -147,11 +147,11 @@ class Kernel:
     def types_for(self, kinds: tuple) -> tuple[tuple, list | None]:
         """The types that the kernel has for arguments of these kinds, and how to convert them if that is necessary."""
         self.check_call(len(kinds))
-        given = tuple(map(numba_type, kinds))
+        argument_types = tuple(map(numba_type, kinds))
         if not self.explicit:
-            return given, None
-        types = choose(self.explicit, given, self.__name__)
-        return types, casts_between(given, types)
+            return argument_types, None
+        types = choose(self.explicit, argument_types, self.__name__)
+        return types, casts_between(argument_types, types)
 
     def compiled_for(self, types: tuple, block: tuple[int, int, int], natural: bool) -> Any:
         """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
@@ -166,10 +166,10 @@ class Kernel:
         """
         rank = rank_of(block)
         with COMPILING:
-            known = [sized for kinds, sized in self.compiled if kinds == types and sized.sizes]
+            sizes_compiled = [sized for kinds, sized in self.compiled if kinds == types and sized.sizes]
             sized = rank._replace(sizes=block)
-            fresh = len(known) < BLOCK_SIZES and not source.is_own(self.py_func)
-            return self._compiled(types, sized if fresh or sized in known else rank, natural)
+            fresh = len(sizes_compiled) < BLOCK_SIZES and not source.is_own(self.py_func)
+            return self._compiled(types, sized if fresh or sized in sizes_compiled else rank, natural)
 
     def _compiled(self, types: tuple, rank: Rank, natural: bool = True) -> Any:
         with COMPILING:

@@ -54,28 +54,28 @@ class Launch:
         """Run the kernel on arguments as numba.cuda takes them; all is done when the call returns."""
         kernel = self.kernel
         checked = kernel.watched
-        given = Arguments(arguments, checked)
-        if self.stream is not None and self.stream.device != given.here:
-            raise CudaDeviceError(f"{kernel.__name__}: {self.stream!r} used while device {given.here} is current")
+        launched = Arguments(arguments, checked)
+        if self.stream is not None and self.stream.device != launched.device:
+            raise CudaDeviceError(f"{kernel.__name__}: {self.stream!r} used while device {launched.device} is current")
         if checked:
             from miniflow.hostcuda import check, profile
 
             kernel.profile = profile.Profile() if kernel.options["profile"] else None
-            return check.run(self, given, kernel.profile)
-        compiled, casts = self._ready.get(given.kinds) or self._prepared(given)
-        values = given.values if casts is None else cast(given.values, casts)
+            return check.run(self, launched, kernel.profile)
+        compiled, casts = self._ready.get(launched.kinds) or self._prepared(launched)
+        values = launched.values if casts is None else cast(launched.values, casts)
         compiled.run(values, self.griddim, self.blockdim, self.sharedmem)
-        if given.back:
-            given.write_back()
+        if launched.copies_back:
+            launched.write_back()
         return None
 
-    def _prepared(self, given: Arguments) -> tuple:
+    def _prepared(self, launched: Arguments) -> tuple:
         """What runs for arguments of these kinds, if the hardware has the memory and the blocks for it."""
-        types, casts = self.kernel.types_for(given.kinds)
-        negative = any(isinstance(v, Integral) and v < 0 for v in given.values)
+        types, casts = self.kernel.types_for(launched.kinds)
+        negative = any(isinstance(v, Integral) and v < 0 for v in launched.values)
         compiled = self.kernel.compiled_for(types, self.blockdim, natural=not negative)
         self.check_resources(compiled)
-        self._ready[given.kinds] = compiled, casts
+        self._ready[launched.kinds] = compiled, casts
         return compiled, casts
 
     def check_resources(self, compiled: Any) -> None:
@@ -93,9 +93,9 @@ class Launch:
 
 def refuse(name: str, **needed: tuple[int, int]) -> None:
     """Refuse what is larger than it may be."""
-    for what, (size, most) in needed.items():
+    for resource, (size, most) in needed.items():
         if size > most:
-            raise KernelLaunchError(f"{name}: {TOO_MUCH[what].format(size, most)}")
+            raise KernelLaunchError(f"{name}: {TOO_MUCH[resource].format(size, most)}")
 
 
 def dimensions(value: Any, what: str, limits: tuple[int, ...], name: str) -> tuple[int, int, int]:
@@ -103,14 +103,14 @@ def dimensions(value: Any, what: str, limits: tuple[int, ...], name: str) -> tup
     sizes = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not 1 <= len(sizes) <= 3:
         raise KernelLaunchError(f"{name}: the {what} has 1, 2 or 3 dimensions, got {value!r}")
-    found = [
+    three = [
         integer(size, f"{name}: the sizes of a {what} are integers (divide with //), got {value!r}") for size in sizes
     ]
-    found += [1] * (3 - len(sizes))
-    for axis, size, limit in zip("xyz", found, limits, strict=True):
+    three += [1] * (3 - len(sizes))
+    for axis, size, limit in zip("xyz", three, limits, strict=True):
         if not 1 <= size <= limit:
             raise KernelLaunchError(f"{name}: the {what} has {size} in {axis}, got {value!r}; expected 1 to {limit:,}")
-    return tuple(found)
+    return tuple(three)
 
 
 def integer(value: Any, refusal: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from functools import reduce
 
-from miniflow.hostcuda.syntax import LEAVES, Compilation, Sync, expressions, statements
+from miniflow.hostcuda.syntax import JUMPS, Compilation, Sync, expressions, statements
 
 State = dict[str, frozenset[ast.Name]]  # variable -> the definitions that may have set it
 
@@ -65,7 +65,7 @@ class LiveRanges:
             return merged(self.block(statement.body, state), self.block(statement.orelse, state))
         if isinstance(statement, ast.Break | ast.Continue):
             self.loops[-1][isinstance(statement, ast.Continue)].append(state)
-        if isinstance(statement, LEAVES):
+        if isinstance(statement, JUMPS):
             return None
         before = dict(state)
         for node in expressions(statement):
@@ -102,7 +102,7 @@ def merged(a: State | None, b: State | None) -> State | None:
     return {v: a.get(v, frozenset()) | b.get(v, frozenset()) for v in a.keys() | b.keys()}
 
 
-def separate(tree: ast.FunctionDef, compilation: Compilation) -> None:
+def split_live_ranges(tree: ast.FunctionDef, compilation: Compilation) -> None:
     """Rename the variables of a function in place."""
     exchanged = {v for s in statements(tree.body) if isinstance(s, Sync) and s.collective for v in s.collective}
     ranges = LiveRanges()

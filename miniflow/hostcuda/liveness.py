@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from miniflow.hostcuda.syntax import LEAVES, assigned_in, bodies, expressions, reads, target_names
+from miniflow.hostcuda.syntax import JUMPS, assigned_in, bodies, expressions, reads, target_names
 
 
 class Flow:
@@ -21,18 +21,18 @@ class Flow:
         self.assigned = assigned_in(block)
         self.certain = self._block(block, set())
 
-    def _block(self, block: list[ast.stmt], known: set[str]) -> set[str]:
+    def _block(self, block: list[ast.stmt], assigned_before: set[str]) -> set[str]:
         """What is surely assigned behind a statement list, given what is before it."""
         for statement in block:
             inner = bodies(statement)
             for node in expressions(statement) if inner else [statement]:
-                self.exposed |= set(reads(node)) - known
-            inside = known | set(target_names(statement))
+                self.exposed |= set(reads(node)) - assigned_before
+            inside = assigned_before | set(target_names(statement))
             ends = [self._block(body, inside) for body in inner]
-            if isinstance(statement, LEAVES):
-                known = known | self.assigned  # nothing follows
+            if isinstance(statement, JUMPS):
+                assigned_before = assigned_before | self.assigned  # nothing follows
             elif isinstance(statement, ast.If):
-                known = set.intersection(*ends)
+                assigned_before = set.intersection(*ends)
             elif not inner:  # the body of a loop may not be run
-                known = inside
-        return known
+                assigned_before = inside
+        return assigned_before

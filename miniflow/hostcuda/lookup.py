@@ -52,16 +52,16 @@ def back(outer, value):
     return value
 
 
-def element(kind: np.int64) -> Callable:
+def element(access_kind: np.int64) -> Callable:
     """The function that checks one kind of access."""
 
     @intrinsic(prefer_literal=True)
     def check(typingctx: Any, x: Any, index: Any, site: Any) -> Any:
         if isinstance(x, types.Array):
-            return _of_array(kind, each, x, types.unliteral(index))
+            return _of_array(access_kind, check_each, x, types.unliteral(index))
         return _of_sequence(typingctx, x, index)
 
-    def each(x, site):
+    def check_each(x, site):
         outer = state().path
         for number, index in enumerate(np.ndindex(x.shape)):
             state().path = outer * ROUNDS + number
@@ -72,70 +72,72 @@ def element(kind: np.int64) -> Callable:
     return check
 
 
-def _of_array(kind: np.int64, each: Callable, x: Any, index: Any) -> Any:
-    kinds = [types.unliteral(k) for k in (index.types if isinstance(index, types.BaseTuple) else (index,))]
-    kept = [k for k in range(x.ndim) if k >= len(kinds) or kinds[k] == types.none]
-    if len(kinds) > x.ndim or not all(isinstance(k, types.Integer | types.Boolean | types.NoneType) for k in kinds):
+def _of_array(access_kind: np.int64, check_each: Callable, x: Any, index: Any) -> Any:
+    index_types = [types.unliteral(k) for k in (index.types if isinstance(index, types.BaseTuple) else (index,))]
+    kept = [k for k in range(x.ndim) if k >= len(index_types) or index_types[k] == types.none]
+    if len(index_types) > x.ndim or not all(
+        isinstance(k, types.Integer | types.Boolean | types.NoneType) for k in index_types
+    ):
         return None
-    fields = isinstance(x.dtype, types.Record) and kind == READ
-    contiguous = x.layout == "C" and all(k >= len(kinds) for k in kept) or not kept
+    fields = isinstance(x.dtype, types.Record) and access_kind == READ
+    contiguous = x.layout == "C" and all(k >= len(index_types) for k in kept) or not kept
     result = types.Array(x.dtype, len(kept) + 1, "C" if contiguous else "A", aligned=x.aligned)
-    asked = types.Tuple(kinds) if isinstance(index, types.BaseTuple) else index
-    whole = kept and (kind != READ or not kinds)
+    asked = types.Tuple(index_types) if isinstance(index, types.BaseTuple) else index
+    whole = kept and (access_kind != READ or not index_types)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = cgutils.unpack_tuple(builder, args[1]) if isinstance(asked, types.BaseTuple) else [args[1]]
         array = context.make_array(x)(context, builder, args[0])
         shape, strides = cgutils.unpack_tuple(builder, array.shape), cgutils.unpack_tuple(builder, array.strides)
         words = []
-        for dim, (value, its) in enumerate(zip(values, kinds, strict=True)):
-            if its != types.none:
-                bits = WORD(getattr(its, "bitwidth", 64))
-                words += [shape[dim], strides[dim], context.cast(builder, value, its, types.int64), bits]
+        for dim, (value, index_type) in enumerate(zip(values, index_types, strict=True)):
+            if index_type != types.none:
+                bits = WORD(getattr(index_type, "bitwidth", 64))
+                words += [shape[dim], strides[dim], context.cast(builder, value, index_type, types.int64), bits]
         where = cgutils.alloca_once(builder, WORD, size=len(words) + 1)
         for k, word in enumerate([*words, WORD(1)]):
-            place = builder.gep(where, [ir.Constant(ir.IntType(32), k)])
-            builder.store(word, place)
+            exists_word = builder.gep(where, [ir.Constant(ir.IntType(32), k)])
+            builder.store(word, exists_word)
         size = WORD(0) if kept or fields else array.itemsize
         data, count = builder.ptrtoint(array.data, WORD), WORD(len(words) // 4)
         function = ir.FunctionType(WORD, [WORD] * 6)
         function = cgutils.get_or_insert_function(builder.module, function, "miniflow_hostcuda_access")
-        given = WORD(int(kind)), args[2], size, data, count, builder.ptrtoint(where, WORD)
-        address = builder.call(function, given)
+        call_arguments = WORD(int(access_kind)), args[2], size, data, count, builder.ptrtoint(where, WORD)
+        address = builder.call(function, call_arguments)
         if not kept:
             with builder.if_then(builder.icmp_unsigned("==", address, WORD(0)), likely=False):
                 context.call_conv.return_user_exc(builder, KernelStop, ())
-        exists, made = builder.load(place), context.make_array(result)(context, builder)
+        exists, struct = builder.load(exists_word), context.make_array(result)(context, builder)
         sizes, steps = [WORD(1), *(shape[k] for k in kept)], [builder.mul(strides[k], exists) for k in kept]
         pointer = builder.inttoptr(address, array.data.type)
-        populate_array(made, pointer, sizes, [array.itemsize, *steps], array.itemsize, meminfo=None)
-        found = made._getvalue()
+        populate_array(struct, pointer, sizes, [array.itemsize, *steps], array.itemsize, meminfo=None)
+        element_array = struct._getvalue()
         if whole:
-            return context.compile_internal(builder, each, result(result, types.int64), [found, args[2]])
-        return found
+            return context.compile_internal(builder, check_each, result(result, types.int64), [element_array, args[2]])
+        return element_array
 
     return result(x, asked, types.int64), codegen
 
 
 def _of_sequence(typingctx: Any, x: Any, index: Any) -> Any:
     """An element of a tuple or a range; with the index (), the value itself."""
-    wanted = None
+    getitem = None
     if index == types.Tuple(()):
         member = x
     elif isinstance(index, types.IntegerLiteral) and isinstance(x, types.BaseTuple):
         member = x.types[index.literal_value]
     else:
-        wanted = typingctx.resolve_function_type(operator.getitem, (x, types.intp), {})
-        member = wanted.return_type
+        getitem = typingctx.resolve_function_type(operator.getitem, (x, types.intp), {})
+        member = getitem.return_type
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if wanted is not None:
+        if getitem is not None:
             position = context.cast(builder, args[1], signature.args[1], types.intp)
-            found = context.get_function(operator.getitem, wanted)(builder, [args[0], position])
+            member_value = context.get_function(operator.getitem, getitem)(builder, [args[0], position])
         else:
-            found = args[0] if member is x else cgutils.unpack_tuple(builder, args[0])[index.literal_value]
-        made = context.make_tuple(builder, signature.return_type, [found])
-        return impl_ret_borrowed(context, builder, signature.return_type, made)
+            member_value = args[0] if member is x else cgutils.unpack_tuple(builder, args[0])[index.literal_value]
+        one = context.make_tuple(builder, signature.return_type, [member_value])
+        return impl_ret_borrowed(context, builder, signature.return_type, one)
 
     return types.Tuple([member])(x, index, types.int64), codegen
 

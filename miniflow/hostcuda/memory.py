@@ -40,15 +40,15 @@ class Allocation:
         buffer: its bytes, a uint8 array.
         device: the number of the device.
         initialised: whether all bytes were written, or a bool array that says so for each byte.
-        called: what the parameter of a checked kernel is called that did not write all of it; "" without one.
+        parameter: the name of the parameter of a checked kernel that did not write all of it; "" without one.
         uses: the latest copies and kernels in streams; see `stream_order`.
     """
 
-    __slots__ = ("buffer", "device", "initialised", "called", "uses", "__weakref__")
+    __slots__ = ("buffer", "device", "initialised", "parameter", "uses", "__weakref__")
 
     def __init__(self, buffer: np.ndarray, device: int, initialised: bool | np.ndarray = True):
         self.buffer, self.device, self.initialised = buffer, device, initialised
-        self.called, self.uses = "", []
+        self.parameter, self.uses = "", []
 
     @classmethod
     def new(cls, nbytes: int) -> Allocation:
@@ -79,12 +79,12 @@ class Allocation:
 
     def check_written(self, view: np.ndarray) -> None:
         """Warn if a checked kernel was given this memory, and left elements of `view` unwritten that go to the host."""
-        if self.called and self.initialised is not True and view.size:
+        if self.parameter and self.initialised is not True and view.size:
             missing = view.size - int(self._of(view).all(axis=-1).sum())
             if missing:
                 warnings.warn(
-                    f"{missing:,} of {view.size:,} elements of `{self.called}` were never written: what is copied to "
-                    "the host is garbage there",
+                    f"{missing:,} of {view.size:,} elements of `{self.parameter}` were never written: "
+                    "what is copied to the host is garbage there",
                     UnwrittenWarning,
                     stacklevel=3,
                 )
@@ -116,10 +116,10 @@ class DeviceNDArray:
     @classmethod
     def over(cls, host: np.ndarray, allocation: Allocation, stream: Any = 0) -> DeviceNDArray:
         """The array over `host`, a NumPy array that lies in `allocation.buffer`."""
-        found = cls()
-        found.host, found.allocation, found.stream = host, allocation, stream
-        found.kind = None  # of an argument, once `arguments` found it
-        return found
+        array = cls()
+        array.host, array.allocation, array.stream = host, allocation, stream
+        array.kind = None  # of an argument, once `arguments` found it
+        return array
 
     shape, strides, dtype = (property(attrgetter(f"host.{name}")) for name in ("shape", "strides", "dtype"))
     ndim, size, nbytes = (property(attrgetter(f"host.{name}")) for name in ("ndim", "size", "nbytes"))
@@ -158,11 +158,11 @@ class DeviceNDArray:
         np.copyto(self.host, source)
         self.allocation.mark_written(self.host)
 
-    def _use(self, what: str, stream: Any, writes: bool = False) -> None:
+    def _use(self, operation: str, stream: Any, writes: bool = False) -> None:
         """Under checks, refuse a copy that work in another stream may overtake."""
-        wrong = stream_order.clash(self.allocation, stream or self.stream, writes, what, checks_are_on())
-        if wrong:
-            raise KernelCheckError(f"stream: {wrong}\n    {stream_order.REMEDY}")
+        problem = stream_order.conflict(self.allocation, stream or self.stream, writes, operation, checks_are_on())
+        if problem:
+            raise KernelCheckError(f"stream: {problem}\n    {stream_order.REMEDY}")
 
     def _readable(self, value: Any, stream: Any) -> np.ndarray:
         """What a copy to this array reads."""
@@ -182,11 +182,11 @@ class DeviceNDArray:
 
     def __getitem__(self, item: Any) -> Any:
         """A view for slices, a host scalar for one element, which is a transfer."""
-        found = self.host[checked_index(item)]
-        if found.ndim:
-            return self._view(found)
+        part = self.host[checked_index(item)]
+        if part.ndim:
+            return self._view(part)
         self._use("reading an element", self.stream)
-        return found.copy()[()]
+        return part.copy()[()]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Copy a scalar, a NumPy array or an array of the same device into a part of this one."""
@@ -358,11 +358,12 @@ def checked_index(item: Any) -> tuple:
 
 def check_alike(source: Any, target: Any, operation: str) -> None:
     """Refuse a transfer between arrays of different shapes or dtypes: it copies bytes."""
-    for what, error in (("dtype", DeviceArrayTypeError), ("shape", DeviceArrayError)):
-        one, other = getattr(source, what), getattr(target, what)
-        if one != other:
+    for attribute, error in (("dtype", DeviceArrayTypeError), ("shape", DeviceArrayError)):
+        mine, theirs = getattr(source, attribute), getattr(target, attribute)
+        if mine != theirs:
             raise error(
-                f"{operation}: incompatible {what}: {one} on one side, {other} on the other; reshape or .astype first"
+                f"{operation}: incompatible {attribute}: {mine} on one side, {theirs} on the other; "
+                "reshape or .astype first"
             )
 
 

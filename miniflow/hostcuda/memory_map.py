@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.hostcuda.shadow import CELL, REGION, SPACES
+from miniflow.hostcuda.shadow import CELL, SPACES, STRETCH
 from miniflow.hostcuda.syntax import Compilation
 
 UNKNOWN = 16
@@ -17,14 +17,14 @@ UNKNOWN = 16
 
 
 @dataclass
-class Placed:
+class PlacedArray:
     """An array of a launch.
 
     Attributes:
         name: as the kernel's author knows it.
         shape, strides: strides in bytes.
         itemsize: of an element, in bytes.
-        start: its first element, in bytes from the start of the region.
+        start: its first element, in bytes from the start of the stretch.
         whole: after so many bytes the next copy follows, of arrays that each thread or block has; 0 for one copy.
     """
 
@@ -33,11 +33,11 @@ class Placed:
     strides: tuple[int, ...]
     itemsize: int
     start: int = 0
-    whole: int = 0
+    period: int = 0
 
     def index(self, offset: int) -> tuple[int, ...] | None:
-        """The index of the element at a byte of the region; None if it has none, or several."""
-        offset, index = (offset % self.whole if self.whole else offset) - self.start, [0] * len(self.shape)
+        """The index of the element at a byte of the stretch; None if it has none, or several."""
+        offset, index = (offset % self.period if self.period else offset) - self.start, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis])):
             n, stride = self.shape[axis], self.strides[axis]
             if n > 1 and stride == 0:
@@ -50,7 +50,7 @@ class Placed:
 
 
 @dataclass
-class MemoryRegion:
+class Stretch:
     """A stretch of memory: a row of the table that `shadow` reads, and what Python knows of it.
 
     Attributes:
@@ -66,15 +66,15 @@ class MemoryRegion:
     space: str
     granule: int
     size: int
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PlacedArray] = field(default_factory=list)
     start: int = 0
     constant: bool = False
     defined: bool = False
     allocation: Any = None
 
-    def array(self, offset: int, what: str) -> tuple[Placed, tuple[int, ...]] | None:
-        """The array, and the index in it, at a byte of the region; preferably the array that is called `what`."""
-        for array in sorted(self.placed, key=lambda array: array.name != what):
+    def array(self, offset: int, preferred: str) -> tuple[PlacedArray, tuple[int, ...]] | None:
+        """The array, and the index in it, at a byte of the stretch; preferably the array that is called `what`."""
+        for array in sorted(self.placed, key=lambda array: array.name != preferred):
             index = array.index(offset)
             if index is not None:
                 return array, index
@@ -82,7 +82,7 @@ class MemoryRegion:
 
 
 class MemoryMap:
-    """Regions number 0 (dynamic shared memory), then one for each array that the kernel makes, then those of arguments.
+    """All stretches: number 0 is dynamic shared memory; then come the kernel's arrays, and then those of arguments.
 
     Args:
         arrays: name, array, device allocation or None, and space of the arguments.
@@ -93,22 +93,26 @@ class MemoryMap:
 
     def __init__(self, compilation: Compilation, threads: int, blocks: int, shared_bytes: int, arrays: Iterable[tuple]):
         dynamic = [a.itemsize or 1 for a in compilation.arrays.values() if a.kind == "dynamic"]
-        self.regions = [MemoryRegion("shared", math.gcd(*dynamic) or 1, shared_bytes * blocks if dynamic else 0)]
+        self.stretches = [Stretch("shared", math.gcd(*dynamic) or 1, shared_bytes * blocks if dynamic else 0)]
         for array in compilation.arrays.values():
             itemsize, dtype = array.itemsize or UNKNOWN, compilation.injected.get(array.dtype)
             copies = blocks * (threads if array.kind == "local" else 1) * (array.kind != "dynamic")
             strides = tuple(itemsize * math.prod(array.shape[k + 1 :]) for k in range(len(array.shape)))
-            own = [Placed(array.called, array.shape, strides, itemsize, whole=array.nbytes)] if array.itemsize else []
+            views = (
+                [PlacedArray(array.source_name, array.shape, strides, itemsize, period=array.nbytes)]
+                if array.itemsize
+                else []
+            )
             granule = array.itemsize or 1 if dtype is None else granule_of(dtype)
             space, size = "local" if array.kind == "local" else "shared", math.prod(array.shape) * itemsize * copies
-            self.regions.append(MemoryRegion(space, granule, size, own))
-        self.regions += given(arrays)
-        self.table = np.zeros(len(self.regions), REGION)
+            self.stretches.append(Stretch(space, granule, size, views))
+        self.stretches += stretches_of(arrays)
+        self.table = np.zeros(len(self.stretches), STRETCH)
         for name in ("granule", "start", "constant", "defined"):
-            self.table[name] = [getattr(region, name) for region in self.regions]
-        self.table["end"] = [region.start + region.size for region in self.regions]
-        self.table["space"] = [SPACES.index(region.space) for region in self.regions]
-        last = np.cumsum([region.size // region.granule + 2 for region in self.regions])
+            self.table[name] = [getattr(stretch, name) for stretch in self.stretches]
+        self.table["end"] = [stretch.start + stretch.size for stretch in self.stretches]
+        self.table["space"] = [SPACES.index(stretch.space) for stretch in self.stretches]
+        last = np.cumsum([stretch.size // stretch.granule + 2 for stretch in self.stretches])
         self.table["first"][1:], self.cells = last[:-1], np.zeros(last[-1], CELL)
         for allocation, written, granule, _ in self._unwritten():
             known = np.zeros(len(allocation.buffer), np.bool_) | allocation.initialised
@@ -118,18 +122,18 @@ class MemoryMap:
         """Tell the device allocations which bytes are written now."""
         for allocation, written, granule, name in self._unwritten():
             mask = np.repeat(written > 0, granule)[: len(allocation.buffer)]
-            allocation.initialised, allocation.called = True if mask.all() else mask, name
+            allocation.initialised, allocation.parameter = True if mask.all() else mask, name
 
     def _unwritten(self) -> Iterator[tuple[Any, np.ndarray, int, str]]:
         """(allocation, stamps when its granules were written, bytes of one, name) of what is not written as yet."""
-        for region, first in zip(self.regions, self.table["first"], strict=True):
-            if region.allocation is not None and region.allocation.initialised is not True:
-                written = self.cells["written"][first : first - (-region.size // region.granule)]
-                yield region.allocation, written, region.granule, region.placed[0].name
+        for stretch, first in zip(self.stretches, self.table["first"], strict=True):
+            if stretch.allocation is not None and stretch.allocation.initialised is not True:
+                written = self.cells["written"][first : first - (-stretch.size // stretch.granule)]
+                yield stretch.allocation, written, stretch.granule, stretch.placed[0].name
 
 
-def given(arrays: Iterable[tuple]) -> Iterator[MemoryRegion]:
-    """The regions of arguments: one for each allocation, of which arrays are views."""
+def stretches_of(arrays: Iterable[tuple]) -> Iterator[Stretch]:
+    """The stretches of arguments: one for each allocation, of which arrays are views."""
     groups: dict[tuple[int, int], list] = {}
     for name, host, allocation, space in arrays:
         span = np.lib.array_utils.byte_bounds(host if allocation is None else allocation.buffer)
@@ -137,11 +141,11 @@ def given(arrays: Iterable[tuple]) -> Iterator[MemoryRegion]:
             groups.setdefault(span, []).append((name, host, allocation, space))
     for (low, high), members in groups.items():
         _, hosts, (allocation, *_), (space, *_) = zip(*members, strict=True)
-        placed = [Placed(n, h.shape, h.strides, h.itemsize, h.ctypes.data - low) for n, h, *_ in members]
+        placed = [PlacedArray(n, h.shape, h.strides, h.itemsize, h.ctypes.data - low) for n, h, *_ in members]
         granule = math.gcd(*(granule_of(h.dtype) for h in hosts), *(array.start for array in placed))
         defined = allocation is None or allocation.initialised is True
         constant = space == "const" or not any(h.flags.writeable for h in hosts)
-        yield MemoryRegion(space, granule, high - low, placed, low, constant, defined, allocation)
+        yield Stretch(space, granule, high - low, placed, low, constant, defined, allocation)
 
 
 def granule_of(dtype: np.dtype) -> int:

@@ -21,7 +21,7 @@ from numba.core import types
 from numba.np import numpy_support
 
 from miniflow.hostcuda import runtime
-from miniflow.hostcuda.constants import take_constants
+from miniflow.hostcuda.constants import propagate_constants
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import COUNTERPARTS
 from miniflow.hostcuda.purity import is_repeatable
@@ -37,7 +37,7 @@ from miniflow.hostcuda.syntax import (
     assign,
     call,
     expression,
-    filled,
+    fill_empty_bodies,
     local_names,
     loop_exits,
     name,
@@ -55,7 +55,7 @@ REFUSED = {
     "yield": ast.Yield | ast.YieldFrom, ":=": ast.NamedExpr, "try": ast.Try, "with": ast.With, "del": ast.Delete,
     "global": ast.Global, "nonlocal": ast.Nonlocal, "class": ast.ClassDef, "async": ast.AsyncFunctionDef | ast.Await,
 }  # fmt: skip
-NOTHING = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
+NO_EFFECT = {"threadfence", "threadfence_block", "threadfence_system", "nanosleep"}  # memory is coherent, time passes
 COLLECTIVES = {  # and how many arguments they take
     **dict.fromkeys(("syncthreads", "syncwarp", "activemask"), 0),
     **dict.fromkeys(("syncthreads_count", "syncthreads_and", "syncthreads_or"), 1),
@@ -121,45 +121,47 @@ class Normaliser(ast.NodeTransformer):
         self.grid_groups: set[str] = set()
         functions = {n.name for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)} - {source.tree.name}
         self.nested: dict[str, Callee | None] = dict.fromkeys(functions)  # None: not defined yet, or just being so
-        self.own: Callee | None = None  # the device function itself, for recursion
+        self.recursive_callee: Callee | None = None  # the device function itself, for recursion
         self.allocated = False
 
     def run(self) -> ast.FunctionDef:
         """The normalised definition; names that collide with the compiler's own are changed."""
         tree = self.source.tree
-        self.source.namespace.update(take_constants(tree, self.local, self.source.namespace))
+        self.source.namespace.update(propagate_constants(tree, self.local, self.source.namespace))
         self.local = local_names(tree)
         self._check_parameters(tree)
-        clash = {n: f"{n}_" for n in self.local if is_taken(n)}
+        clash = {n: f"{n}_" for n in self.local if is_reserved(n)}
         self.local = {clash.get(n, n) for n in self.local}
         self.compilation.taken |= self.local
         tree = Renamer(clash).visit(tree)
         tree.body = self._block(tree.body)
-        return protect_parameters(filled(tree), self.compilation)
+        return protect_parameters(fill_empty_bodies(tree), self.compilation)
 
     def _check_parameters(self, node: ast.FunctionDef) -> None:
-        given = node.args
-        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+        parameters = node.args
+        if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.posonlyargs:
             self.refuse(node, "a parameter list with *, **, /, or keyword-only parameters", "name each parameter")
 
     def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         return self.generic_visit(ast.Module(block, [])).body
 
-    def refuse(self, node: ast.AST, what: str, remedy: str = "") -> NoReturn:
+    def refuse(self, node: ast.AST, construct: str, remedy: str = "") -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        refuse(self.source.filename, self.source.name, getattr(node, "lineno", self.source.tree.lineno), what, remedy)
+        refuse(
+            self.source.filename, self.source.name, getattr(node, "lineno", self.source.tree.lineno), construct, remedy
+        )
 
     def visit(self, node: ast.AST) -> Any:
         """What takes the place of a node, in the same line."""
-        for what, kind in REFUSED.items():
+        for construct, kind in REFUSED.items():
             if isinstance(node, kind):
-                self.refuse(node, what)
-        found = super().visit(node)
-        for new in found if isinstance(found, list) else [found]:
-            has_place = hasattr(new, "called_at") or new is not found and hasattr(new, "lineno")
-            if new is not None and new is not node and not has_place:
+                self.refuse(node, construct)
+        replacement = super().visit(node)
+        for new in replacement if isinstance(replacement, list) else [replacement]:
+            has_line = hasattr(new, "called_at") or new is not replacement and hasattr(new, "lineno")
+            if new is not None and new is not node and not has_line:
                 ast.fix_missing_locations(ast.copy_location(new, node))
-        return found
+        return replacement
 
     # statements
 
@@ -170,7 +172,7 @@ class Normaliser(ast.NodeTransformer):
         if not otherwise or not any(loop_exits(node.body, (ast.Break,))):
             return [node, *otherwise]
         stop = self.compilation.fresh("stop")
-        node.body = flagged(node.body, stop)
+        node.body = set_flag_before_break(node.body, stop)
         start = assign(stop, ast.Constant(False), node.lineno)
         return [start, node, ast.If(ast.UnaryOp(ast.Not(), name(stop)), otherwise, [])]
 
@@ -196,7 +198,7 @@ class Normaliser(ast.NodeTransformer):
         self.nested = around
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
-        device = lifted(filled(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
+        device = lift(fill_empty_bodies(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
         self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
@@ -261,13 +263,13 @@ class Normaliser(ast.NodeTransformer):
             return node
         self.generic_visit(node)
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(node.targets) == 1:
-            return self._parts(node, target.elts, node.value.elts) or node
+            return self._tuple_assignment(node, target.elts, node.value.elts) or node
         if len(node.targets) == 1 or all(isinstance(t, ast.Name) for t in node.targets):
             return node
         kept = self.compilation.fresh("kept")
         return [assign(kept, node.value, node.lineno), *(ast.Assign([t], name(kept)) for t in node.targets)]
 
-    def _parts(self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]) -> list[ast.stmt]:
+    def _tuple_assignment(self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]) -> list[ast.stmt]:
         """`a, b = x, y` as two assignments, or four if x and y depend on a or b; none if it is no such statement."""
         if len(targets) != len(values) or not all(isinstance(t, ast.Name) for t in targets):
             return []
@@ -281,68 +283,72 @@ class Normaliser(ast.NodeTransformer):
     def _allocate(self, intrinsic: str, called: str, node: ast.Call) -> str:
         """Note an array of the kernel's, and return the name that stands for it."""
         self.allocated = True
-        given = dict(zip(("shape", "dtype"), node.args, strict=False))
-        given.update({k.arg: k.value for k in node.keywords})
+        options = dict(zip(("shape", "dtype"), node.args, strict=False))
+        options.update({k.arg: k.value for k in node.keywords})
         if intrinsic == "const.array_like":
             values = resolve(node.args[0], self.source.namespace, self.local)
             if not isinstance(values, np.ndarray):
                 self.refuse(node, "cuda.const.array_like of anything but a NumPy array from outside the kernel")
-            return self._hide(called, values)
+            return self._capture(called, values)
         variable = self.compilation.fresh(called)
-        shape = self._constant(given.get("shape"), f"the shape of cuda.{intrinsic}", node)
+        shape = self._constant(options.get("shape"), f"the shape of cuda.{intrinsic}", node)
         shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
         kind = "local" if intrinsic == "local.array" else "dynamic" if shape == (0,) else "shared"
         if kind != "dynamic" and not all(type(n) is int and n > 0 for n in shape):
             self.refuse(node, f"cuda.{intrinsic} of shape {shape}", "sizes are positive integers")
-        dtype = self._dtype(given.get("dtype"), node)
-        known = np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.compilation.injected.get(dtype)
-        size = known.itemsize if known is not None else 0
+        dtype = self._dtype(options.get("dtype"), node)
+        record = (
+            np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.compilation.injected.get(dtype)
+        )
+        size = record.itemsize if record is not None else 0
         self.compilation.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
         return variable
 
-    def _hide(self, stem: str, values: np.ndarray) -> str:
+    def _capture(self, stem: str, values: np.ndarray) -> str:
         """A name for a constant array from outside the kernel, as it is now."""
         variable = self.compilation.fresh(stem)
-        self.compilation.hidden[variable] = np.array(values, order="C")
-        self._know("array", variable, values.tobytes(), values.dtype, values.shape)
+        self.compilation.captured_arrays[variable] = np.array(values, order="C")
+        self._depend_on("array", variable, values.tobytes(), values.dtype, values.shape)
         return variable
 
-    def _dtype(self, node: ast.expr | None, at: ast.AST) -> str:
+    def _dtype(self, node: ast.expr | None, where: ast.AST) -> str:
         """A dtype as an expression of the generated module."""
         if node is None:
-            self.refuse(at, "an array without a dtype")
+            self.refuse(where, "an array without a dtype")
         value = node.value if isinstance(node, ast.Constant) else resolve(node, self.source.namespace, self.local)
         if value is UNKNOWN:
             if isinstance(node, ast.Attribute) and node.attr == "dtype":
                 return text(self.visit(node))
-            self.refuse(at, f"the dtype {ast.unparse(node)}", "give a constant such as numba.float32")
+            self.refuse(where, f"the dtype {ast.unparse(node)}", "give a constant such as numba.float32")
         try:
             dtype = numpy_support.as_dtype(value) if isinstance(value, types.Type) else np.dtype(value)
         except (TypeError, NotImplementedError, numba.errors.NumbaError):
-            self.refuse(at, f"the dtype {value!r}")
+            self.refuse(where, f"the dtype {value!r}")
         if dtype.names is None:
             return f"np.{dtype.type.__name__}"
-        self._know("dtype", repr(dtype))
+        self._depend_on("dtype", repr(dtype))
         variable = self.compilation.fresh("record_dtype")
         self.compilation.injected[variable] = dtype
         return variable
 
-    def _constant(self, node: ast.expr | None, what: str, at: ast.AST) -> Any:
+    def _constant(self, node: ast.expr | None, description: str, where: ast.AST) -> Any:
         if node is None:
-            self.refuse(at, f"{what} left out")
+            self.refuse(where, f"{description} left out")
         try:
             return eval(compile(ast.fix_missing_locations(ast.Expression(self.visit(node))), "", "eval"), {"np": np})
         except Exception:
-            self.refuse(at, f"{what} given by {ast.unparse(node)}", "it must be a constant, known when compiling")
+            self.refuse(
+                where, f"{description} given by {ast.unparse(node)}", "it must be a constant, known when compiling"
+            )
 
-    def _know(self, *facts: Any) -> None:
+    def _depend_on(self, *facts: Any) -> None:
         self.compilation.fingerprint.extend(map(str, facts))
 
     # expressions
 
     def _intrinsic(self, node: ast.expr) -> str:
-        found = resolve(node, self.source.namespace, self.local)
-        return found.name if isinstance(found, Intrinsic) else ""
+        value = resolve(node, self.source.namespace, self.local)
+        return value.name if isinstance(value, Intrinsic) else ""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.nested and isinstance(node.ctx, ast.Load):
@@ -398,11 +404,11 @@ class Normaliser(ast.NodeTransformer):
             parts = [expression(DIMENSIONS[intrinsic].format(axis)) for axis in "xyz"[:count]]
             return parts[0] if count == 1 else ast.Tuple(parts, ast.Load())
         args = [self.visit(a) for a in node.args]
-        if intrinsic in NOTHING:
+        if intrinsic in NO_EFFECT:
             return call("fence") if self.compilation.checked and "fence" in intrinsic else ast.Constant(None)
-        wanted = ATOMICS.get(intrinsic, COLLECTIVES.get(intrinsic, len(args)))
-        if len(args) != wanted and intrinsic != "syncwarp":
-            self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {wanted}")
+        expected = ATOMICS.get(intrinsic, COLLECTIVES.get(intrinsic, len(args)))
+        if len(args) != expected and intrinsic != "syncwarp":
+            self.refuse(node, f"cuda.{intrinsic} of {len(args)} arguments", f"it takes {expected}")
         if intrinsic in COLLECTIVES:
             return call(MARK + intrinsic, *args)
         if intrinsic in LOADS and len(args) == 2:
@@ -417,8 +423,8 @@ class Normaliser(ast.NodeTransformer):
         return call(function, *args)
 
     def _call_device(self, kernel: Any, node: ast.Call) -> ast.expr:
-        if self.stack and kernel is self.stack[-1] and self.own is not None:
-            return self._call(self.own, node)
+        if self.stack and kernel is self.stack[-1] and self.recursive_callee is not None:
+            return self._call(self.recursive_callee, node)
         if kernel in self.stack:
             self.refuse(node, f"the mutual recursion of {kernel.py_func.__name__}", "write it as a loop")
         if kernel not in self.compilation.functions:
@@ -478,7 +484,7 @@ class Normaliser(ast.NodeTransformer):
         if isinstance(value, types.Type) and getattr(types, key, None) is value:
             return expression(f"types.{key}")
         if isinstance(value, np.ndarray):
-            return name(self._hide(f"constant_{getattr(node, 'id', 'array')}", value))
+            return name(self._capture(f"constant_{getattr(node, 'id', 'array')}", value))
         function = function_of(value)
         if function and is_for_kernels(value):
             return expression(function)
@@ -502,16 +508,16 @@ class Normaliser(ast.NodeTransformer):
                 return variable
         function = getattr(value, "py_func", value)
         try:
-            self._know(inspect.getsource(function))
+            self._depend_on(inspect.getsource(function))
         except (OSError, TypeError):
-            self._know(repr(value))
-        self._know([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
+            self._depend_on(repr(value))
+        self._depend_on([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
         variable = self.compilation.fresh(getattr(value, "__name__", getattr(node, "id", "injected")))
         self.compilation.injected[variable] = value
         return variable
 
 
-def is_taken(variable: str) -> bool:
+def is_reserved(variable: str) -> bool:
     """Whether generated code may have a variable of this name."""
     return variable in COORDINATES or variable in runtime.RESERVED or GENERATED.search(variable) is not None
 
@@ -526,12 +532,12 @@ def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Call
     identifier, parameters = compilation.fresh(source.name), [a.arg for a in source.tree.args.args]
     itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *fault_arguments(compilation)])
     itself.recursive = True
-    normaliser.own = Callee(itself, parameters, defaults)
+    normaliser.recursive_callee = Callee(itself, parameters, defaults)
     tree = normaliser.run()
     for node in ast.walk(tree):
         node.filename = source.filename
     tree.args.defaults = []
-    device = lifted(tree, compilation, identifier, normaliser.allocated)
+    device = lift(tree, compilation, identifier, normaliser.allocated)
     if any(isinstance(n, ast.Name) and n.id == identifier for n in ast.walk(tree)):
         if device.must_inline or not set(device.coordinates) <= set(itself.coordinates):
             normaliser.refuse(source.tree, f"the recursion of {kernel.py_func.__name__}, which has barriers or arrays,")
@@ -544,26 +550,26 @@ def fault_arguments(compilation: Compilation) -> list[str]:
     return ["block", "thread", "error"] if compilation.boundscheck else []
 
 
-def lifted(tree: ast.FunctionDef, compilation: Compilation, identifier: str, allocates: bool) -> DeviceFunction:
+def lift(tree: ast.FunctionDef, compilation: Compilation, identifier: str, allocates: bool) -> DeviceFunction:
     """A function of the generated module."""
     used = {r for s in tree.body for r in reads(s)}
     tree.name = identifier
-    coordinates = [c for c in (*COORDINATES, *compilation.hidden) if c in used] + fault_arguments(compilation)
+    coordinates = [c for c in (*COORDINATES, *compilation.captured_arrays) if c in used] + fault_arguments(compilation)
     device = DeviceFunction(identifier, tree, allocates or any(MARK in r for r in used), coordinates)
     compilation.devices.append(device)
     return device
 
 
-def flagged(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
+def set_flag_before_break(block: list[ast.stmt], flag: str) -> list[ast.stmt]:
     """The body of a loop whose breaks set a flag first."""
     result: list[ast.stmt] = []
     for statement in block:
         if isinstance(statement, ast.Break):
             result.append(assign(flag, ast.Constant(True), statement.lineno))
         elif isinstance(statement, ast.If):
-            statement.body = flagged(statement.body, flag)
+            statement.body = set_flag_before_break(statement.body, flag)
         if isinstance(statement, ast.If | ast.For | ast.While):
-            statement.orelse = flagged(statement.orelse, flag)
+            statement.orelse = set_flag_before_break(statement.orelse, flag)
         result.append(statement)
     return result
 
@@ -574,8 +580,8 @@ def protect_parameters(tree: ast.FunctionDef, compilation: Compilation) -> ast.F
     copies = []
     for parameter in tree.args.args:
         if parameter.arg in assigned:
-            given = compilation.fresh(f"given_{parameter.arg}")
-            copies.append(assign(parameter.arg, name(given), tree.lineno))
-            parameter.arg = given
+            argument = compilation.fresh(f"given_{parameter.arg}")
+            copies.append(assign(parameter.arg, name(argument), tree.lineno))
+            parameter.arg = argument
     tree.body = copies + tree.body
     return tree

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 
-def part(name: str) -> ModuleType:
+def submodule(name: str) -> ModuleType:
     """The module `numba.cuda.<name>`."""
     return importlib.import_module(f"numba.cuda.{name}")
 
@@ -41,7 +41,7 @@ def package() -> Any:
     """
     if importlib.util.find_spec("numba_cuda") is None:
         raise ImportError("compiling to PTX needs numba-cuda and its toolkit wheels: pip install 'numba-cuda[cu13]'")
-    cuda = part("random").cuda  # which importing numba.cuda alone leaves out
+    cuda = submodule("random").cuda  # which importing numba.cuda alone leaves out
     if is_simulator(cuda):
         raise ImportError("numba's simulator stands in for numba.cuda: unset NUMBA_ENABLE_CUDASIM to compile to PTX")
     return cuda
@@ -54,27 +54,27 @@ def is_simulator(cuda: Any) -> bool:
 
 def types_of(values: Sequence[Any]) -> tuple:
     """numba.cuda's types of NumPy arrays, numbers, tuples, or types themselves."""
-    known = (part("types").Type, importlib.import_module("numba.core.types").Type)
-    typeof = part("typing.typeof").typeof
+    known = (submodule("types").Type, importlib.import_module("numba.core.types").Type)
+    typeof = submodule("typing.typeof").typeof
     return tuple(value if isinstance(value, known) else typeof(value) for value in values)
 
 
-def typed_as(stand_ins: dict[type, Callable[[Any], Any]]) -> None:
+def register_types(stand_ins: dict[type, Callable[[Any], Any]]) -> None:
     """Objects of these classes have the type of that which the function gives for them, unless it is None."""
-    context = part("descriptor").cuda_target.typing_context
+    context = submodule("descriptor").cuda_target.typing_context
     for kind, stand_in in stand_ins.items():
 
         def typeof(value: Any, purpose: Any, stand_in: Callable[[Any], Any] = stand_in) -> Any:
-            found = stand_in(value)
-            return None if found is None else context.resolve_value_type(found)
+            object_ = stand_in(value)
+            return None if object_ is None else context.resolve_value_type(object_)
 
-        part("typing.typeof").typeof_impl.register(kind, typeof)
+        submodule("typing.typeof").typeof_impl.register(kind, typeof)
 
 
 @contextmanager
 def capability(cc: tuple[int, int]) -> Iterator[None]:
     """Device functions are compiled for the current device, which numba.cuda asks the driver for: answer for it."""
-    dispatcher = part("dispatcher")
+    dispatcher = submodule("dispatcher")
     asked = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     try:
@@ -97,7 +97,7 @@ def allocate(nbytes: int, device_index: int) -> tuple[Any, int]:
     with importlib.import_module("numba.cuda").gpus[device_index]:
         try:
             pointer = context.memalloc(nbytes)
-        except part("cudadrv.driver").CudaAPIError as error:
+        except submodule("cudadrv.driver").CudaAPIError as error:
             raise MemoryError(str(error)) from error
     return pointer, int(pointer.device_ctypes_pointer.value or 0)
 
@@ -105,25 +105,25 @@ def allocate(nbytes: int, device_index: int) -> tuple[Any, int]:
 def pointer_to(layout: np.ndarray, device_index: int) -> Any:
     """A pointer to the first element of an array whose address is one of a GPU. It does not keep the memory."""
     address = ctypes.c_void_p(layout.__array_interface__["data"][0])
-    return part("cudadrv.driver").MemoryPointer(context_of(device_index), address, layout.nbytes)
+    return submodule("cudadrv.driver").MemoryPointer(context_of(device_index), address, layout.nbytes)
 
 
 def argument(layout: np.ndarray, device_index: int) -> Any:
     """An array whose address is one of a GPU, as an argument of a launch."""
-    made = part("cudadrv.devicearray").DeviceNDArray
-    return made(layout.shape, layout.strides, layout.dtype, gpu_data=pointer_to(layout, device_index))
+    device_array = submodule("cudadrv.devicearray").DeviceNDArray
+    return device_array(layout.shape, layout.strides, layout.dtype, gpu_data=pointer_to(layout, device_index))
 
 
 def copy_to_host(target: np.ndarray, layout: np.ndarray, device_index: int, stream: Any) -> None:
     """Copy a row-major array of a GPU into a row-major array of the host; `stream` says when it is done."""
-    part("cudadrv.driver").device_to_host(target, pointer_to(layout, device_index), target.nbytes, stream=stream)
+    submodule("cudadrv.driver").device_to_host(target, pointer_to(layout, device_index), target.nbytes, stream=stream)
 
 
 def copy_to_device(layout: np.ndarray, source: np.ndarray, device_index: int, stream: Any) -> None:
     """Copy a row-major array of the host into a row-major array of a GPU."""
-    part("cudadrv.driver").host_to_device(pointer_to(layout, device_index), source, source.nbytes, stream=stream)
+    submodule("cudadrv.driver").host_to_device(pointer_to(layout, device_index), source, source.nbytes, stream=stream)
 
 
 def simulated(layout: np.ndarray) -> Any:
     """A host array, as an argument of a launch in the simulator."""
-    return part("simulator.cudadrv.devicearray").FakeCUDAArray(layout)
+    return submodule("simulator.cudadrv.devicearray").FakeCUDAArray(layout)

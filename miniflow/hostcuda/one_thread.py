@@ -43,7 +43,7 @@ class Alone(ast.NodeTransformer):
 
 def one_thread(tree: ast.FunctionDef, compilation: Compilation) -> ast.Module:
     """A function `one_thread` of the kernel's parameters and constant arrays, with the line numbers of the source."""
-    parameters = ", ".join([a.arg for a in tree.args.args] + list(compilation.hidden))
+    parameters = ", ".join([a.arg for a in tree.args.args] + list(compilation.captured_arrays))
     lines = [
         f"def one_thread({parameters}):",
         f"{' = '.join(COORDINATES)} = block = thread = warp_first = warp_end = 0",

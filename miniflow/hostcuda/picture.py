@@ -57,8 +57,8 @@ def show(profile: Profile, *, figure: Figure | None = None) -> Figure:
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     grid = figure.add_gridspec(len(rows), columns)
     for i, row in enumerate(rows):
-        for j, (draw, *what) in enumerate(row):
-            draw(figure.add_subplot(grid[i, j]), profile, *what)
+        for j, (draw, *drawn) in enumerate(row):
+            draw(figure.add_subplot(grid[i, j]), profile, *drawn)
     title = f"{profile.kernel}: grid {_dims(profile.grid)}, block {_dims(profile.block)}"
     if profile.large:
         large = ", ".join(f"{name} ({size:,})" for name, size in profile.large.items())
@@ -106,10 +106,10 @@ def draw_touches(axes: Axes, profile: Profile, touches: Touches, verb: str) -> N
 
 def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
     """One request of a warp: lanes downwards, to the right sectors of global or banks of shared memory."""
-    lanes, at = (np.array([*numbers]) for numbers in (request.addresses.keys(), request.addresses.values()))
+    lanes, addresses = (np.array([*numbers]) for numbers in (request.addresses.keys(), request.addresses.values()))
     if request.space == "global":
-        good, first = request.cost <= request.ideal + 1, int(at.min()) // SECTOR * SECTOR
-        left, wide = (at - first) / SECTOR, int(at.max() - first) // SECTOR + 1
+        good, first = request.cost <= request.ideal + 1, int(addresses.min()) // SECTOR * SECTOR
+        left, wide = (addresses - first) / SECTOR, int(addresses.max() - first) // SECTOR + 1
         width, edges = max(request.itemsize / SECTOR, wide / 120), range(wide + 1 if wide <= WIDE else 0)
         for sector in np.unique(left.astype(int)):
             axes.axvspan(sector, sector + 1, color=GOOD if good else BAD, alpha=0.16, linewidth=0)
@@ -119,7 +119,7 @@ def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
         verdict = f"{request.cost} {'sector' if request.cost == 1 else 'sectors'} (ideal {request.ideal})"
     else:
         good, edges = request.worst_conflict == 1, range(0, BANKS + 1, 4)
-        left, width = at / WORD % BANKS + 0.05, max(0.9, request.itemsize / WORD - 0.1)
+        left, width = addresses / WORD % BANKS + 0.05, max(0.9, request.itemsize / WORD - 0.1)
         axes.set_xlim(0, BANKS)
         axes.set_xticks([0.5, 8.5, 16.5, 24.5, 31.5], ["0", "8", "16", "24", "31"])
         axes.set_xlabel(f"bank of {request.array}", fontsize=8, color=PALE)
@@ -138,9 +138,9 @@ def draw_request(axes: Axes, profile: Profile, request: Request) -> None:
     text = request.site.text if len(request.site.text) <= longest else request.site.text[: longest - 3] + "..."
     which = f"  [{'worst' if request.worst else 'first'} of {request.number:,}]" * (request.number > 1)
     verb = {"load": "read", "store": "write", "atomic": "atomic"}[request.kind]
-    line, place = f"{request.site.line}: {text}{which}", {"transform": axes.transAxes}
-    axes.text(0, 1.13, line, **place, fontsize=8, color=INK, family="monospace")
-    axes.text(0, 1.04, f"{verb} {request.array}: {verdict}", **place, fontsize=9, color=color)
+    line, style = f"{request.site.line}: {text}{which}", {"transform": axes.transAxes}
+    axes.text(0, 1.13, line, **style, fontsize=8, color=INK, family="monospace")
+    axes.text(0, 1.04, f"{verb} {request.array}: {verdict}", **style, fontsize=9, color=color)
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from miniflow.hostcuda import shadow
 from miniflow.hostcuda.findings import Site
-from miniflow.hostcuda.memory_map import MemoryRegion
+from miniflow.hostcuda.memory_map import Stretch
 from miniflow.hostcuda.shadow import READ, STATE_ARRAY, WARP_LANES, WRITE
 
 SECTOR, BANKS, WORD = 32, 32, 4
@@ -145,11 +145,11 @@ class Profile:
 
     def line(self, text: str) -> Counts:
         """The counts of the lines that contain a text."""
-        found = Counts()
+        total = Counts()
         for site, counts in self.lines.items():
             if text in site.text:
-                found.add(**vars(counts))
-        return found
+                total.add(**vars(counts))
+        return total
 
     # what the executor calls
 
@@ -164,55 +164,59 @@ class Profile:
         """Count the requests that were collected, and forget them."""
         requests = np.sort(table[table["lanes"] != 0], order="made")
         table["lanes"] = STATE_ARRAY["logged"] = 0
-        places, first = np.unique(requests[["tag", "region"]], return_index=True)
-        for tag, region in places[np.argsort(first)]:
-            here = requests[(requests["tag"] == tag) & (requests["region"] == region)]
+        places, first = np.unique(requests[["tag", "stretch"]], return_index=True)
+        for tag, stretch in places[np.argsort(first)]:
+            requests_here = requests[(requests["tag"] == tag) & (requests["stretch"] == stretch)]
             number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
-            self._device(run.sites[number], run.memory.regions[region], KINDS[tag >> shadow.KIND_BITS], here)
+            self._count_site(
+                run.sites[number], run.memory.stretches[stretch], KINDS[tag >> shadow.KIND_BITS], requests_here
+            )
 
-    def _device(self, row: tuple, region: MemoryRegion, kind: str, requests: np.ndarray) -> None:
-        """Count the requests of one kind at one place in the source, for arrays in one region."""
-        filename, line, column, what, *_ = row
-        width, at = int(requests["width"][0]), requests["at"]
+    def _count_site(self, row: tuple, stretch: Stretch, kind: str, requests: np.ndarray) -> None:
+        """Count the requests of one kind at one place in the source, for arrays in one stretch."""
+        filename, line, column, name, *_ = row
+        width, addresses = int(requests["width"][0]), requests["at"]
         active = requests["lanes"][:, None] >> np.arange(WARP_LANES) & 1 > 0
-        costs, ideal, worst = (global_cost if region.space == "global" else shared_cost)(at, active, width)
-        each = {f"{region.space}_requests": len(requests), "worst_conflict": int(worst.max())}
-        each["atomics" if kind == "atomic" else f"{region.space}_{kind}s"] = int(active.sum())
-        if region.space == "global":
-            each |= {"sectors": int(costs.sum()), "ideal_sectors": int(ideal.sum())}
+        costs, ideal, worst = (global_cost if stretch.space == "global" else shared_cost)(addresses, active, width)
+        counts = {f"{stretch.space}_requests": len(requests), "worst_conflict": int(worst.max())}
+        counts["atomics" if kind == "atomic" else f"{stretch.space}_{kind}s"] = int(active.sum())
+        if stretch.space == "global":
+            counts |= {"sectors": int(costs.sum()), "ideal_sectors": int(ideal.sum())}
         else:
-            each |= {"passes": int(costs.sum()), "conflicts": int((costs - ideal).sum())}
-        self._lines[Site(filename, line)].add(**each)
+            counts |= {"passes": int(costs.sum()), "conflicts": int((costs - ideal).sum())}
+        self._lines[Site(filename, line)].add(**counts)
 
         def request(k: int) -> Request:
-            addresses = {int(lane): int(at[k, lane]) for lane in np.flatnonzero(active[k])}
-            found = region.array(next(iter(addresses.values())), what)
+            of_lanes = {int(lane): int(addresses[k, lane]) for lane in np.flatnonzero(active[k])}
+            found = stretch.array(next(iter(of_lanes.values())), name)
             cost = [int(numbers[k]) for numbers in (costs, ideal, worst)]
-            array = found[0].name if found else what
-            return Request(Site(filename, line, column), array, region.space, kind, width, addresses, *cost, k > 0)
+            array = found[0].name if found else name
+            return Request(Site(filename, line, column), array, stretch.space, kind, width, of_lanes, *cost, k > 0)
 
-        key = filename, line, column, kind, region.space
+        key = filename, line, column, kind, stretch.space
         first, most = self._requests.get(key) or (request(0), request(0))
         most = request(int(costs.argmax())) if costs.max() > most.cost else most
         self._requests[key] = first, most
         first.number = most.number = first.number + len(requests)
-        self._touch(region, kind, at, active, requests["warp"])
+        self._touch(stretch, kind, addresses, active, requests["warp"])
 
-    def _touch(self, region: MemoryRegion, kind: str, at: np.ndarray, active: np.ndarray, warps: np.ndarray) -> None:
+    def _touch(self, stretch: Stretch, kind: str, addresses: np.ndarray, active: np.ndarray, warps: np.ndarray) -> None:
         """Remember the first thread at each element of small arrays; of shared memory, in the first block."""
-        small = [array for array in region.placed if math.prod(array.shape) <= SMALL]
-        self.large |= {a.name: math.prod(a.shape) for a in region.placed if a not in small}
+        small = [array for array in stretch.placed if math.prod(array.shape) <= SMALL]
+        self.large |= {a.name: math.prod(a.shape) for a in stretch.placed if a not in small}
         threads = math.prod(self.block)
         block, warp = np.divmod(warps, -(-threads // WARP_LANES))
-        active = active & ((block == 0) | (region.space == "global"))[:, None] & bool(small)
-        who = ((block * threads + warp * WARP_LANES)[:, None] + np.arange(WARP_LANES))[active]
-        for offset, first, times in zip(*np.unique(at[active], return_index=True, return_counts=True), strict=True):
-            found = region.array(int(offset), "")
-            if found is None or found[0] not in small:
+        active = active & ((block == 0) | (stretch.space == "global"))[:, None] & bool(small)
+        thread_numbers = ((block * threads + warp * WARP_LANES)[:, None] + np.arange(WARP_LANES))[active]
+        for offset, first, times in zip(
+            *np.unique(addresses[active], return_index=True, return_counts=True), strict=True
+        ):
+            located = stretch.array(int(offset), "")
+            if located is None or located[0] not in small:
                 continue
-            array, index = found
-            touches = self.touches.setdefault(array.name, Touches(array.name, array.shape, region.space))
-            thread = divmod(int(who[first]), threads)
+            array, index = located
+            touches = self.touches.setdefault(array.name, Touches(array.name, array.shape, stretch.space))
+            thread = divmod(int(thread_numbers[first]), threads)
             if kind != "store":
                 touches.readers.setdefault(index, thread)
                 touches.reads[index] += int(times)
@@ -223,8 +227,8 @@ class Profile:
         """A table with a row for each source line, and their sum."""
         several = len({site.filename for site in self.lines}) > 1
         cells = [HEADINGS]
-        cells += [_cells(str(site) if several else str(site.line), c, site.text) for site, c in self.lines.items()]
-        cells.append(_cells("total", self.total, ""))
+        cells += [_table_row(str(site) if several else str(site.line), c, site.text) for site, c in self.lines.items()]
+        cells.append(_table_row("total", self.total, ""))
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         widths[9] = max(widths[9], 18 - widths[7] - widths[8])  # room for the heading above
         spans = [sum(widths[first:last]) + 2 * (last - first - 1) for first, last in ((1, 7), (7, 10))]
@@ -242,12 +246,12 @@ class Profile:
 # the cost of requests: of each, with at[request, lane] and active[request, lane]
 
 
-def units(at: np.ndarray, active: np.ndarray, width: int, size: int) -> np.ndarray:
+def segments(addresses: np.ndarray, active: np.ndarray, width: int, size: int) -> np.ndarray:
     """The units of so many bytes that elements of a width touch, sorted for each request; -1 for none."""
-    first, last = at // size, (at + width - 1) // size
+    first, last = addresses // size, (addresses + width - 1) // size
     several = np.arange(int((last - first).max()) + 1)
-    found = np.where(active[..., None], np.minimum(first[..., None] + several, last[..., None]), -1)
-    return np.sort(found.reshape(*at.shape[:-1], -1), axis=-1)
+    touched = np.where(active[..., None], np.minimum(first[..., None] + several, last[..., None]), -1)
+    return np.sort(touched.reshape(*addresses.shape[:-1], -1), axis=-1)
 
 
 def is_new(numbers: np.ndarray) -> np.ndarray:
@@ -255,27 +259,27 @@ def is_new(numbers: np.ndarray) -> np.ndarray:
     return np.diff(numbers, axis=-1, prepend=-1) != 0
 
 
-def global_cost(at: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def global_cost(addresses: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(sectors, sectors if the elements were packed, 1)."""
-    sectors = is_new(units(at, active, width, SECTOR)).sum(axis=1)
-    elements = is_new(np.sort(np.where(active, at, -1), axis=1)).sum(axis=1)
+    sectors = is_new(segments(addresses, active, width, SECTOR)).sum(axis=1)
+    elements = is_new(np.sort(np.where(active, addresses, -1), axis=1)).sum(axis=1)
     return sectors, -(-elements * width // SECTOR), np.ones_like(sectors)
 
 
-def shared_cost(at: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def shared_cost(addresses: np.ndarray, active: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(passes that shared memory needs, passes without conflicts, n of the worst n-way conflict)."""
     group = WARP_LANES // min(max(1, width // WORD), WARP_LANES)  # lanes that are served at a time
-    words = units(at.reshape(-1, group), active.reshape(-1, group), width, WORD)
+    words = segments(addresses.reshape(-1, group), active.reshape(-1, group), width, WORD)
     rows, columns = np.nonzero(is_new(words))
     loads = np.bincount(rows * BANKS + words[rows, columns] % BANKS, minlength=len(words) * BANKS)
-    busiest = loads.reshape(len(at), -1, BANKS).max(axis=2)
+    busiest = loads.reshape(len(addresses), -1, BANKS).max(axis=2)
     return busiest.sum(axis=1), (busiest > 0).sum(axis=1), busiest.max(axis=1)
 
 
-def _cells(label: str, c: Counts, text: str) -> tuple[str, ...]:
+def _table_row(label: str, c: Counts, text: str) -> tuple[str, ...]:
     """One row of the table; an empty cell where nothing was counted."""
-    each = f"{c.sectors / c.global_requests:.1f}" if c.global_requests else ""
+    per_request = f"{c.sectors / c.global_requests:.1f}" if c.global_requests else ""
     conflicts = f"{c.conflicts:,} ({c.worst_conflict}-way)" if c.conflicts else "0" * bool(c.shared_requests)
     counts = (c.global_loads, c.global_stores, c.atomics, c.sectors, c.ideal_sectors, c.shared_loads, c.shared_stores)
-    told = [f"{n:,}" if n else "" for n in counts]
-    return (label, *told[:5], each, *told[5:], conflicts, text)
+    cells = [f"{n:,}" if n else "" for n in counts]
+    return (label, *cells[:5], per_request, *cells[5:], conflicts, text)

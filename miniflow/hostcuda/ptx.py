@@ -23,7 +23,7 @@ KERNELS: list[type] = []
 
 
 @functools.cache
-def _teach() -> Any:
+def _register_types() -> Any:
     """Tell numba.cuda the types of our names; the package."""
     from miniflow.hostcuda.memory import DeviceNDArray
 
@@ -49,13 +49,13 @@ def _teach() -> Any:
         **dict.fromkeys(KERNELS, device_function),
         DeviceNDArray: lambda array: array.host,
     }
-    numba_cuda.typed_as(stand_ins)
+    numba_cuda.register_types(stand_ins)
     return cuda
 
 
 def numba_types(arguments: Sequence[Any]) -> tuple:
     """numba.cuda's types of a launch's arguments: host arrays, device arrays, numbers, tuples, or types themselves."""
-    _teach()
+    _register_types()
     return numba_cuda.types_of(arguments)
 
 
@@ -74,7 +74,7 @@ def compile_to_ptx(kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] = 
     fastmath = bool(getattr(kernel, "options", {}).get("fastmath"))
     function, types = getattr(kernel, "py_func", kernel), numba_types(arguments)
     with numba_cuda.capability(cc):
-        return _teach().compile_ptx(function, types, cc=cc, fastmath=fastmath)[0]
+        return _register_types().compile_ptx(function, types, cc=cc, fastmath=fastmath)[0]
 
 
 TOOLKIT_ERRORS = set("OSError ImportError NvvmError NvvmSupportError CudaSupportError DynamicLibNotFoundError".split())
@@ -101,9 +101,9 @@ def _where(error: Exception, function: Callable) -> str:
     loc = getattr(error, "loc", None)
     if loc is not None and loc.line:
         return f"{loc.filename}:{loc.line}"
-    places = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    own = [line for name, line in places if function.__code__.co_filename.endswith(name)]
-    return f"{function.__code__.co_filename}:{own[0] if own else function.__code__.co_firstlineno}"
+    frames = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    lines = [line for name, line in frames if function.__code__.co_filename.endswith(name)]
+    return f"{function.__code__.co_filename}:{lines[0] if lines else function.__code__.co_firstlineno}"
 
 
 BOILERPLATE = ("Failed in cuda mode pipeline", "During:", "File ", "There are ", "Invalid use of")

@@ -79,12 +79,12 @@ def libdevice_call(counterpart: Counterpart, args: list[ast.expr]) -> ast.expr:
         function = function.removeprefix("math.")
     elif function.startswith("cuda."):
         function = runtime.FUNCTIONS[function.removeprefix("cuda.")]
-    given = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
+    arguments = [call(f"np.{dtype}", a) for dtype, a in zip(counterpart.takes, args, strict=True)]
     if "{" in function:
-        values = {f"_{i}": value for i, value in enumerate(given)}
+        values = {f"_{i}": value for i, value in enumerate(arguments)}
         result = Replace(values).visit(expression(function.format(*values)))
     else:
-        result = ast.Call(expression(function), given, [])
+        result = ast.Call(expression(function), arguments, [])
     return call(f"np.{counterpart.gives}", result) if counterpart.gives else result
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from miniflow.hostcuda.divergence import Divergence, names_in
-from miniflow.hostcuda.exits import counted
+from miniflow.hostcuda.exits import as_while_loop
 from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.syntax import (
     BLOCK,
@@ -115,16 +115,18 @@ class Condition:
     negates: str = ""
 
 
-def count_divergent(block: list[ast.stmt], divergence: Divergence, compilation: Compilation) -> bool:
+def lower_divergent_ranges(block: list[ast.stmt], divergence: Divergence, compilation: Compilation) -> bool:
     """Let every thread count for itself in loops around barriers whose ranges differ; whether there was one."""
     for position, statement in enumerate(block):
-        if isinstance(statement, ast.For) and divergence.of(statement.iter) < level_of(statement):
+        if isinstance(statement, ast.For) and divergence.scope_of(statement.iter) < level_of(statement):
             if has_sync(statement):
-                block[position : position + 1] = list(counted(statement, compilation))
+                block[position : position + 1] = list(as_while_loop(statement, compilation))
             else:
                 del statement.interchanged
             return True
-        if level_of(statement) and any(count_divergent(inner, divergence, compilation) for inner in bodies(statement)):
+        if level_of(statement) and any(
+            lower_divergent_ranges(inner, divergence, compilation) for inner in bodies(statement)
+        ):
             return True
     return False
 
@@ -161,7 +163,7 @@ class Builder:
             elif level_of(statement) >= level:
                 self._collective(statement, run, nodes, level, mask)
             elif self._is_once(statement, level):
-                if not movable(statement, run):
+                if not commutes(statement, run):
                     self._flush(run, nodes, level, mask)
                 nodes.append(Once(level, [statement], mask))
                 for s in statements([statement]):
@@ -174,23 +176,23 @@ class Builder:
     def _flush(self, run: list[ast.stmt], nodes: list[Node], level: int, mask: str) -> None:
         if not run:
             return
-        own, run[:] = list(run), []
-        inner = max(map(level_of, own))
+        region, run[:] = list(run), []
+        inner = max(map(level_of, region))
         if level == GRID:
-            nodes.append(ForEachGroup(level, own, mask, self.build(own, BLOCK, mask)))
+            nodes.append(ForEachGroup(level, region, mask, self.build(region, BLOCK, mask)))
         elif level == BLOCK and inner == WARP:
-            nodes.append(ForEachGroup(level, own, mask, self.build(own, WARP, mask)))
+            nodes.append(ForEachGroup(level, region, mask, self.build(region, WARP, mask)))
         else:
-            nodes.append(Threads(level, own, mask))
+            nodes.append(Threads(level, region, mask))
 
     def _collective(self, statement: ast.stmt, run: list, nodes: list, level: int, mask: str) -> None:
         loop = isinstance(statement, ast.For | ast.While)
         head = statement.iter if isinstance(statement, ast.For) else statement.test
-        if self.divergence.of(head) >= level:
+        if self.divergence.scope_of(head) >= level:
             self._flush(run, nodes, level, mask)
-            made = Loop if loop else Branch
+            node_class = Loop if loop else Branch
             body, orelse = self.build(self._body(statement), level, mask), self.build(statement.orelse, level, mask)
-            nodes.append(made(level, [statement], mask, head, False, body, orelse))
+            nodes.append(node_class(level, [statement], mask, head, False, body, orelse))
             return
         condition = Condition(head, statement, mask, loop)
         taken = self._condition("taken", call("bool", copy.deepcopy(head)), condition, run)
@@ -248,10 +250,10 @@ class Builder:
             return False
         if any(divergence.scope[v] < level or self.once.get(v, level) != level for v in target_names(statement)):
             return False
-        return divergence.of(head) >= level and is_pure(head, divergence.tuples)
+        return divergence.scope_of(head) >= level and is_pure(head, divergence.tuples)
 
 
-def movable(statement: ast.stmt, run: list[ast.stmt]) -> bool:
+def commutes(statement: ast.stmt, run: list[ast.stmt]) -> bool:
     """Whether a statement may as well run before others."""
     return assigned_in([statement]).isdisjoint(names_in(run)) and assigned_in(run).isdisjoint(reads(statement))
 

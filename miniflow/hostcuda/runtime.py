@@ -61,34 +61,34 @@ def inside(typingctx, array, index, site, block, thread, error):
     Where one is outside, the kernel ends with an IndexError, and `error` tells where.
     """
     several = isinstance(index, types.BaseTuple)
-    kinds = list(index.types) if several else [index]
-    if not isinstance(array, types.Array) or len(kinds) > array.ndim:
+    index_types = list(index.types) if several else [index]
+    if not isinstance(array, types.Array) or len(index_types) > array.ndim:
         return index(array, index, site, block, thread, error), lambda context, builder, signature, args: args[1]
-    found = [types.uintp if isinstance(kind, INTEGER) else kind for kind in kinds]
-    result = types.BaseTuple.from_types(found) if several else found[0]
+    result_types = [types.uintp if isinstance(kind, INTEGER) else kind for kind in index_types]
+    result = types.BaseTuple.from_types(result_types) if several else result_types[0]
 
     def codegen(context, builder, signature, args):
         sizes = cgutils.unpack_tuple(builder, context.make_array(array)(context, builder, args[0]).shape)
         values = cgutils.unpack_tuple(builder, args[1]) if several else [args[1]]
-        here = zip(args[2:5], signature.args[2:5], strict=True)
-        where = [context.cast(builder, number, kind, types.int64) for number, kind in here]
+        numbers = zip(args[2:5], signature.args[2:5], strict=True)
+        location = [context.cast(builder, number, kind, types.int64) for number, kind in numbers]
         fields = context.make_array(error)(context, builder, args[5]).data
 
         def checked(dim, kind, value):
             if not isinstance(kind, INTEGER):
                 return value
-            place = value = context.cast(builder, value, kind, types.int64)
+            position = value = context.cast(builder, value, kind, types.int64)
             if not isinstance(kind, types.Integer) or kind.signed:
                 negative = builder.icmp_signed("<", value, value.type(0))
-                place = builder.select(negative, builder.add(value, sizes[dim]), value)
-            with builder.if_then(builder.icmp_unsigned(">=", place, sizes[dim]), likely=False):
-                for field, content in enumerate([value.type(1), where[0], value, sizes[dim], *where[1:]]):
+                position = builder.select(negative, builder.add(value, sizes[dim]), value)
+            with builder.if_then(builder.icmp_unsigned(">=", position, sizes[dim]), likely=False):
+                for field, content in enumerate([value.type(1), location[0], value, sizes[dim], *location[1:]]):
                     builder.store(content, builder.gep(fields, [value.type(field)]))
                 context.call_conv.return_user_exc(builder, IndexError, ("an index is outside of its array",))
-            return place
+            return position
 
-        places = [checked(*each) for each in zip(range(len(kinds)), kinds, values, strict=True)]
-        return context.make_tuple(builder, result, places) if several else places[0]
+        positions = [checked(*each) for each in zip(range(len(index_types)), index_types, values, strict=True)]
+        return context.make_tuple(builder, result, positions) if several else positions[0]
 
     return result(array, index, site, block, thread, error), codegen
 
@@ -107,21 +107,21 @@ def stack(typingctx, shape, dtype):
     def codegen(context, builder, signature, args):
         from numba.np.arrayobj import populate_array  # not needed by kernels that come from the cache
 
-        kind = context.get_data_type(element)
+        element_type = context.get_data_type(element)
         with builder.goto_entry_block():
-            pointer = builder.alloca(ir.ArrayType(kind, math.prod(sizes)))
+            pointer = builder.alloca(ir.ArrayType(element_type, math.prod(sizes)))
             pointer.align = 64
-        itemsize = context.get_abi_sizeof(kind)
+        itemsize = context.get_abi_sizeof(element_type)
         strides = [itemsize * math.prod(sizes[dim + 1 :]) for dim in range(len(sizes))]
         words = [[context.get_constant(types.intp, n) for n in numbers] for numbers in (sizes, strides, [itemsize])]
         array = context.make_array(result)(context, builder)
-        populate_array(array, builder.bitcast(pointer, kind.as_pointer()), *words[:2], *words[2], None)
+        populate_array(array, builder.bitcast(pointer, element_type.as_pointer()), *words[:2], *words[2], None)
         return array._getvalue()
 
     return result(shape, dtype), codegen
 
 
-selected = njit(lambda number, wanted, x, y: x if number == wanted else y)
+selected = njit(lambda number, chosen, x, y: x if number == chosen else y)
 """One of two arrays."""
 
 

@@ -30,11 +30,13 @@ def _bits(name, result_of=lambda kind: kind):
 
         def codegen(context, builder, signature, args):
             flag = [ir.IntType(1)(0)] if name in ("ctlz", "cttz") else []  # zero is a defined input
-            found = llvm(builder, name, *args, *flag)
+            result_value = llvm(builder, name, *args, *flag)
             if name == "cttz":  # counted from 1
-                one, zero = found.type(1), found.type(0)
-                found = builder.select(builder.icmp_signed("==", args[0], zero), zero, builder.add(found, one))
-            return context.cast(builder, found, types.Integer.from_bitwidth(x.bitwidth, signed=False), result)
+                one, zero = result_value.type(1), result_value.type(0)
+                result_value = builder.select(
+                    builder.icmp_signed("==", args[0], zero), zero, builder.add(result_value, one)
+                )
+            return context.cast(builder, result_value, types.Integer.from_bitwidth(x.bitwidth, signed=False), result)
 
         return result(x), codegen
 
@@ -72,7 +74,9 @@ def _of_floats(instruction):
 
         def codegen(context, builder, signature, args):
             values = zip(cgutils.unpack_tuple(builder, args[0]), numbers, strict=True)
-            return llvm(builder, instruction, *(context.cast(builder, v, own, kind) for v, own in values))
+            return llvm(
+                builder, instruction, *(context.cast(builder, v, number_type, kind) for v, number_type in values)
+            )
 
         return kind(types.StarArgTuple(numbers)), codegen
 

@@ -65,29 +65,29 @@ def record(names: str, kind: type = np.int64, **tables: int) -> np.dtype:
 
 
 STATE = record(
-    "block thread threads slot cooperative now started grid_stamp region last_region found spin_limit spins last path "
-    "logged regions cells blocks lanes known findings spare requests",
+    "block thread threads slot cooperative now started grid_stamp stretch last_stretch finding_count spin_limit spins "
+    "last path logged stretches cells blocks lanes known findings spare requests",
     at=4,
 )
 """Of the launch. `slot` numbers the blocks that are in memory at once, `at` the barriers of each level that were met;
-`path` the rounds of loops that the thread is in; from `regions` on, fields are addresses of tables."""
-REGION = record("start end granule first space constant defined read written")
+`path` the rounds of loops that the thread is in; from `stretches` on, fields are addresses of tables."""
+STRETCH = record("start end granule first space constant defined read written")
 BLOCK_STATE = record("barrier published acquired", np.int32)
 LANE_STATE = record("met mask missed missed_by missed_mask left fenced", at=4)
 CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
 """Of an element: the last writer, and two that read or atomically updated it since."""
 FINDING = record(
-    "kind site other_site region who other times value warps address verb other_verb dims",
+    "kind site other_site stretch who other times value warps address verb other_verb dims",
     **dict.fromkeys(("index", "shape", "bits"), DIMS),
 )
-REQUEST = record("key tag region width warp made lanes", at=WARP_LANES)
+REQUEST = record("key tag stretch width warp made lanes", at=WARP_LANES)
 """Of the profile: where the lanes of a warp that come to a place together access memory."""
 
 STATE_ARRAY = np.zeros(1, STATE)
 llvmlite.binding.add_symbol("miniflow_hostcuda_state", STATE_ARRAY.ctypes.data)
 
 
-part = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @intrinsic
@@ -116,12 +116,12 @@ def _record_at(dtype: np.dtype) -> Callable:
     return njit(lambda address, number: carray(_pointer(address), number + 1, dtype)[number])
 
 
-region_at, block_at, lane_at, cell_at, finding_at, request_at = map(
-    _record_at, (REGION, BLOCK_STATE, LANE_STATE, CELL, FINDING, REQUEST)
+stretch_at, block_at, lane_at, cell_at, finding_at, request_at = map(
+    _record_at, (STRETCH, BLOCK_STATE, LANE_STATE, CELL, FINDING, REQUEST)
 )
 
 
-@part
+@inner
 def words_at(address, count):
     """The array of so many int64 at an address."""
     return carray(_pointer(address), count, np.int64)
@@ -157,7 +157,7 @@ def add_symbols() -> list[ccallback.CFunc]:
 # order
 
 
-@part
+@inner
 def ordered(s, who, stamp):
     """Whether an earlier access comes before one of the present thread, however threads run."""
     block, thread = who // s.threads, who % s.threads
@@ -173,7 +173,7 @@ def ordered(s, who, stamp):
     return stamp < block_at(s.blocks, block).published and stamp < block_at(s.blocks, s.block).acquired
 
 
-@part
+@inner
 def conflict(s, cell, kind):
     """Which earlier access to an element this one races with; -1 if there is none."""
     for k in range(3):
@@ -186,30 +186,34 @@ def conflict(s, cell, kind):
     return -1
 
 
-@part
-def note(s, cell, kind, tag):
+@inner
+def enter_access(s, cell, kind, tag):
     """Enter an access into a cell."""
     who, k = s.block * s.threads + s.thread, 0
     if kind == WRITE or kind == UPDATE:
         cell.stamp[1] = cell.stamp[2] = 0
-    elif cell.stamp[1] == 0 or is_over(s, cell, 1):
+    elif cell.stamp[1] == 0 or is_before_barrier(s, cell, 1):
         k, cell.stamp[2] = 1, 0
     elif cell.who[1] != who or cell.stamp[1] != s.now or (cell.tag[1] ^ tag) >> KIND_BITS:
         k = 2
-        if cell.stamp[2] and not is_over(s, cell, 2) and cell.who[2] // WARP_LANES != cell.who[1] // WARP_LANES:
+        if (
+            cell.stamp[2]
+            and not is_before_barrier(s, cell, 2)
+            and cell.who[2] // WARP_LANES != cell.who[1] // WARP_LANES
+        ):
             return
     else:
         return
     cell.who[k], cell.stamp[k], cell.tag[k] = who, s.now, tag
 
 
-@part
-def is_over(s, cell, k):
+@inner
+def is_before_barrier(s, cell, k):
     """Whether a barrier of the block separates an access of this block from all that follow."""
     return cell.who[k] // s.threads == s.block and cell.stamp[k] < block_at(s.blocks, s.block).barrier
 
 
-@part
+@inner
 def publish(s, cell):
     """An atomic: take over what other blocks published; publish, if a fence came before."""
     mine = block_at(s.blocks, s.block)
@@ -221,19 +225,19 @@ def publish(s, cell):
         mine.published = cell.release = s.now
 
 
-@part
-def report(s, kind, site, other_site, region, who, other, value):
+@inner
+def report(s, kind, site, other_site, stretch, who, other, value):
     """Count a finding. Its row, if it is the first of its kind, else one that nobody reads."""
     warps = who % s.threads // WARP_LANES ^ other % s.threads // WARP_LANES
-    for k in range(s.found):
+    for k in range(s.finding_count):
         row = finding_at(s.findings, k)
-        if row.kind == kind and row.site == site and row.other_site == other_site and row.region == region:
+        if row.kind == kind and row.site == site and row.other_site == other_site and row.stretch == stretch:
             row.times += 1
             row.warps |= warps
             return finding_at(s.findings, FOUND_KEPT)
-    row = finding_at(s.findings, s.found)
-    s.found = min(s.found + 1, FOUND_KEPT)
-    row.kind, row.site, row.other_site, row.region, row.value = kind, site, other_site, region, value
+    row = finding_at(s.findings, s.finding_count)
+    s.finding_count = min(s.finding_count + 1, FOUND_KEPT)
+    row.kind, row.site, row.other_site, row.stretch, row.value = kind, site, other_site, stretch, value
     row.who, row.other, row.times, row.warps = who, other, 1, warps
     return row
 
@@ -252,7 +256,7 @@ llvmlite.binding.add_symbol("miniflow_hostcuda_count", ctypes.cast(_count, ctype
 count = types.ExternalFunction("miniflow_hostcuda_count", types.void())
 
 
-@part
+@inner
 def log_access(s, number, kind, site, size, offset):
     """Enter an access into its warp's request: lanes that come to a place in the same rounds of loops share one."""
     if s.logged > SLOTS // 2:
@@ -267,7 +271,7 @@ def log_access(s, number, kind, site, size, offset):
         request = request_at(s.requests, slot)
     if not request.lanes:
         s.logged += 1
-        request.key, request.tag, request.region, request.width = key, tag, number, size
+        request.key, request.tag, request.stretch, request.width = key, tag, number, size
         request.warp, request.made = warp, s.logged
     request.lanes |= 1 << lane
     request.at[lane] = offset
@@ -276,54 +280,54 @@ def log_access(s, number, kind, site, size, offset):
 # accesses
 
 
-@part
-def report_access(s, kind, site, region, address, verb, count, dims, other, other_tag):
+@inner
+def report_access(s, kind, site, stretch, address, verb, count, dims, other, other_tag):
     """Report what is wrong with one access."""
     who = s.block * s.threads + s.thread
-    row = report(s, kind, site, other_tag & ((1 << KIND_BITS) - 1), region, who, other, NOTHING)
+    row = report(s, kind, site, other_tag & ((1 << KIND_BITS) - 1), stretch, who, other, NOTHING)
     row.address, row.verb, row.other_verb, row.dims = address, verb, other_tag >> KIND_BITS, count
     for k in range(min(count, DIMS)):
         row.shape[k], row.index[k], row.bits[k] = dims[4 * k], dims[4 * k + 2], dims[4 * k + 3]
 
 
-@part
-def find(s, address):
-    """The number of the region that an address lies in, or -1."""
-    for number in range(-1, s.region):
-        number = s.last_region if number < 0 else number
-        region = region_at(s.regions, number)
-        if region.start <= address < region.end:
-            s.last_region = number
+@inner
+def stretch_of(s, address):
+    """The number of the stretch that an address lies in, or -1."""
+    for number in range(-1, s.stretch):
+        number = s.last_stretch if number < 0 else number
+        stretch = stretch_at(s.stretches, number)
+        if stretch.start <= address < stretch.end:
+            s.last_stretch = number
             return number
     return -1
 
 
-@part
-def spare(s, size):
+@inner
+def zeros(s, size):
     """The address of zeros, which takes the place of an element that does not exist."""
     words_at(s.spare, (size + 7) // 8)[:] = 0
     return s.spare
 
 
-@part
-def note_cells(s, region, number, address, size, kind, site, count, dims):
+@inner
+def note_cells(s, stretch, number, address, size, kind, site, count, dims):
     """Hold an access against the shadow cells of its element, and enter it there."""
     tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False
-    other_tag, offset = NOTHING, address - region.start
-    own = region.space == SHARED or region.space == LOCAL
-    for k in range(offset // region.granule, (offset + size - 1) // region.granule + 1):
-        cell = cell_at(s.cells, region.first + k)
+    other_tag, offset = NOTHING, address - stretch.start
+    own = stretch.space == SHARED or stretch.space == LOCAL
+    for k in range(offset // stretch.granule, (offset + size - 1) // stretch.granule + 1):
+        cell = cell_at(s.cells, stretch.first + k)
         if own and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
             cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = 0
-        unwritten |= not region.defined and cell.written < (s.started if own else 1)
+        unwritten |= not stretch.defined and cell.written < (s.started if own else 1)
         if kind != READ:
             cell.written = s.now
-        if region.space != LOCAL:
+        if stretch.space != LOCAL:
             earlier = conflict(s, cell, kind)
             if earlier >= 0 and other < 0:
                 other, other_tag = np.int64(cell.who[earlier]), np.int64(cell.tag[earlier])
-            note(s, cell, kind, tag)
-            if kind >= ATOMIC and region.space == GLOBAL:
+            enter_access(s, cell, kind, tag)
+            if kind >= ATOMIC and stretch.space == GLOBAL:
                 publish(s, cell)
     if unwritten and kind != WRITE and kind != EXCHANGE:
         report_access(s, UNWRITTEN, site, number, address, kind, count, dims, NOBODY, NOTHING)
@@ -359,25 +363,25 @@ def access(kind, site, size, data, count, where):
         address += i * dims[4 * k + 1]
     if s.spare <= data < s.spare + SPARE:  # part of an array that does not exist, which was reported
         dims[4 * count] = 0
-        return spare(s, size)
-    number = find(s, data if outside or size == 0 else address)
+        return zeros(s, size)
+    number = stretch_of(s, data if outside or size == 0 else address)
     if outside or (number < 0 and size > 0):
         report_access(s, OUTSIDE, site, number, data, kind, count, dims, NOBODY, NOTHING)
         dims[4 * count] = 0
-        return spare(s, size)
+        return zeros(s, size)
     if wraps:
         report_access(s, NEGATIVE, site, number, data, kind, count, dims, NOBODY, NOTHING)
     if size == 0:
         return address
-    region = region_at(s.regions, number)
-    if kind != READ and region.constant:
+    stretch = stretch_at(s.stretches, number)
+    if kind != READ and stretch.constant:
         report_access(s, CONSTANT, site, number, address, kind, count, dims, NOBODY, NOTHING)
-        return spare(s, size)
-    region.read |= kind != WRITE
-    region.written |= kind != READ
-    note_cells(s, region, number, address, size, kind, site, count, dims)
-    if s.requests and (region.space == GLOBAL or region.space == SHARED):
-        offset = address - region.start
+        return zeros(s, size)
+    stretch.read |= kind != WRITE
+    stretch.written |= kind != READ
+    note_cells(s, stretch, number, address, size, kind, site, count, dims)
+    if s.requests and (stretch.space == GLOBAL or stretch.space == SHARED):
+        offset = address - stretch.start
         log_access(s, number, READ if kind == UPDATE else min(kind, ATOMIC), site, size, offset)
         if kind == UPDATE:
             log_access(s, number, WRITE, site, size, offset)
@@ -392,6 +396,6 @@ def access(kind, site, size, data, count, where):
 @symbol(3)
 def declare(number, start, size):
     """Where an array of the kernel's lies; it is filled with ones, which are NaN."""
-    region = region_at(state().regions, number)
-    region.start, region.end = start, start + size
+    stretch = stretch_at(state().stretches, number)
+    stretch.start, stretch.end = start, start + size
     words_at(start, size // 8)[:] = -1

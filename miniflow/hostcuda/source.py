@@ -55,14 +55,14 @@ def read(function: Callable) -> Source:
 def definition_in(lines: list[str], first: int, function: Callable) -> ast.FunctionDef:
     """The definition of a function, without decorators, in some lines."""
     filename = function.__code__.co_filename
-    tree = parsed(textwrap.dedent("".join(lines)), filename, first)
+    tree = parse_lines(textwrap.dedent("".join(lines)), filename, first)
     (definition,) = tree.body if len(tree.body) == 1 else (None,)
     if function.__name__ == "<lambda>":
-        definition = of_lambda(tree, function)
+        definition = lambda_as_definition(tree, function)
     if not isinstance(definition, ast.FunctionDef):
         raise UnsupportedKernelError(f"{filename}:{first}: a kernel is a function or a lambda, not async def")
     definition.decorator_list = []
-    if not is_of(definition, function):
+    if not matches(definition, function):
         raise UnsupportedKernelError(
             f"{filename}:{first}: what stands there is not {function.__name__} as it was imported: "
             "the file has changed since; import it again"
@@ -70,7 +70,7 @@ def definition_in(lines: list[str], first: int, function: Callable) -> ast.Funct
     return definition
 
 
-def parsed(text: str, filename: str, first: int) -> ast.Module:
+def parse_lines(text: str, filename: str, first: int) -> ast.Module:
     """The tree of some lines; a lambda may stand in a line that is no statement by itself, as within a call."""
     for attempt in (text, f"({text.strip()})", f"({text.strip().rstrip(',')})", text.strip().removeprefix("return ")):
         try:
@@ -80,21 +80,23 @@ def parsed(text: str, filename: str, first: int) -> ast.Module:
     raise UnsupportedKernelError(f"{filename}:{first}: this lambda cannot be read: give it a line of its own")
 
 
-def of_lambda(tree: ast.Module, function: Callable) -> ast.FunctionDef | None:
+def lambda_as_definition(tree: ast.Module, function: Callable) -> ast.FunctionDef | None:
     """A lambda that stands in some statements, as a definition."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda):
-            made = ast.FunctionDef("function", node.args, [ast.copy_location(ast.Return(node.body), node.body)], [])
-            made = ast.fix_missing_locations(ast.copy_location(made, node))
-            if is_of(made, function):
-                return made
+            definition = ast.FunctionDef(
+                "function", node.args, [ast.copy_location(ast.Return(node.body), node.body)], []
+            )
+            definition = ast.fix_missing_locations(ast.copy_location(definition, node))
+            if matches(definition, function):
+                return definition
     return None
 
 
-def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
+def matches(definition: ast.FunctionDef, function: Callable) -> bool:
     """Whether a definition has the name, parameters, variables and constants of a function."""
     code = function.__code__
-    made = compiled(definition, code)
+    made = code_of(definition, code)
 
     def names(c: CodeType) -> set[str]:
         inner = [names(k) for k in c.co_consts if isinstance(k, CodeType)]
@@ -102,13 +104,13 @@ def is_of(definition: ast.FunctionDef, function: Callable) -> bool:
 
     def traits(c: CodeType) -> tuple:
         constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)}
-        own = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
-        return own, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
+        name = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
+        return name, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
 
     return traits(made) == traits(code)
 
 
-def compiled(definition: ast.FunctionDef, code: CodeType) -> CodeType:
+def code_of(definition: ast.FunctionDef, code: CodeType) -> CodeType:
     """The code of a definition that stands where a function with some code does: in one with its free variables."""
     frame = ast.parse(f"def outer({', '.join(code.co_freevars)}): global {definition.name}")
     if definition.name in code.co_freevars:
@@ -116,12 +118,12 @@ def compiled(definition: ast.FunctionDef, code: CodeType) -> CodeType:
     frame.body[0].body.append(definition)
     flags = code.co_flags & __future__.annotations.compiler_flag
     module = compile(ast.fix_missing_locations(frame), "", "exec", flags, dont_inherit=True)
-    return codes(module)[2]  # in `outer`, which is in the module
+    return nested_codes(module)[2]  # in `outer`, which is in the module
 
 
-def codes(code: CodeType) -> list[CodeType]:
+def nested_codes(code: CodeType) -> list[CodeType]:
     """A function's code and that of the functions in it."""
-    return [code, *(inner for c in code.co_consts if isinstance(c, CodeType) for inner in codes(c))]
+    return [code, *(inner for c in code.co_consts if isinstance(c, CodeType) for inner in nested_codes(c))]
 
 
 def source_lines(function: Callable) -> tuple[list[str], int]:
@@ -132,7 +134,7 @@ def source_lines(function: Callable) -> tuple[list[str], int]:
         code = function.__code__
         if lines := linecache.getlines(code.co_filename):  # doctest answers this question only
             return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
-        if found := typed(function):
+        if found := typed_at_prompt(function):
             return found
         raise UnsupportedKernelError(
             f"{function.__name__}: its source cannot be read ({error}); define kernels in a file that is run or "
@@ -140,7 +142,7 @@ def source_lines(function: Callable) -> tuple[list[str], int]:
         ) from None
 
 
-def typed(function: Callable) -> tuple[list[str], int] | None:
+def typed_at_prompt(function: Callable) -> tuple[list[str], int] | None:
     """What was typed at Python's prompt: before version 3.13, only the history of readline has it."""
     readline, code = sys.modules.get("readline"), function.__code__
     count = readline.get_current_history_length() if readline else 0
@@ -149,13 +151,13 @@ def typed(function: Callable) -> tuple[list[str], int] | None:
     for start in reversed([i for i, line in enumerate(history) if sign in line]):
         with suppress(UnsupportedKernelError, SyntaxError, TokenError):
             lines = inspect.getblock(history[start:])
-            made = compiled(definition_in(lines, 1, function), code)
-            if [content(c) for c in codes(made)] == [content(c) for c in codes(code)]:
+            made = code_of(definition_in(lines, 1, function), code)
+            if [behaviour_of(c) for c in nested_codes(made)] == [behaviour_of(c) for c in nested_codes(code)]:
                 return lines, 1 + last_line(code) - last_line(made)
     return None
 
 
-def content(code: CodeType) -> tuple:
+def behaviour_of(code: CodeType) -> tuple:
     """All that tells what a function does, wherever it stands."""
     constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants

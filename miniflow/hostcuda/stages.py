@@ -64,7 +64,7 @@ def _nodes(nodes: list[Node], depth: int) -> Iterator[str]:
                 yield from _nodes(node.orelse, depth + 1)
         elif isinstance(node, Barrier):
             (sync,) = node.statements
-            yield f"{indent}barrier of the {GROUP[node.level]}: cuda.{sync.what}, line {sync.lineno}{mask}"
+            yield f"{indent}barrier of the {GROUP[node.level]}: cuda.{sync.intrinsic}, line {sync.lineno}{mask}"
         elif isinstance(node, Threads | Once):
             who = f"for every thread of the {GROUP[node.level]}{mask}" if isinstance(node, Threads) else "once"
             yield f"{indent}{who}:"

@@ -34,7 +34,7 @@ from miniflow.hostcuda.region_tree import (
     Node,
     Once,
     Threads,
-    count_divergent,
+    lower_divergent_ranges,
     walk,
 )
 from miniflow.hostcuda.signs import dotted
@@ -45,8 +45,8 @@ from miniflow.hostcuda.syntax import (
     WARP,
     Compilation,
     Replace,
+    assigns_variables,
     bodies,
-    is_plain,
     level_of,
     reads,
     statements,
@@ -79,7 +79,7 @@ class Storage:
     guards: dict[str, ast.expr] = field(default_factory=dict)
 
 
-def place(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergence, kinds: Any) -> Storage:
+def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergence, kinds: Any) -> Storage:
     """Build the tree, and decide where every variable lives.
 
     Args:
@@ -89,7 +89,7 @@ def place(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergenc
     once: dict[str, int] = {}
     copied: set[str] = set()
     while True:
-        while count_divergent(tree.body, divergence, compilation):
+        while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
             kinds.forget()
         builder = Builder(compilation, divergence, once, copied)
@@ -98,27 +98,27 @@ def place(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergenc
         for variable in crossing.exchanged & divergence.scope.keys():  # which every thread tells the others
             divergence.lower(variable, THREAD)
         crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
-        wanted = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
-        if not wanted.items() <= once.items():
-            once = {**once, **wanted}
+        kept_once = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
+        if not kept_once.items() <= once.items():
+            once = {**once, **kept_once}
             continue
-        own = {
+        loop_variables = {
             v
             for node, _ in walk(nodes)
             if isinstance(node, Loop) and not node.divergent
             for v in target_names(node.statements[0])
-            if wanted.get(v) != node.level
+            if kept_once.get(v) != node.level
         }
-        if not own <= copied:
-            copied |= own
-            for variable in own:
+        if not loop_variables <= copied:
+            copied |= loop_variables
+            for variable in loop_variables:
                 divergence.lower(variable, THREAD)
                 once.pop(variable, None)
             continue
-        failed = [v for v in wanted if builder.placed[v] < divergence.definitions[v] and v not in copied]
+        failed = [v for v in kept_once if builder.placed[v] < divergence.definitions[v] and v not in copied]
         if not failed:
-            storage = Storage(nodes, {v: once[v] for v in wanted}, conditions=builder.conditions)
-            others = {v: level for v, level in crossed.items() if v not in wanted}
+            storage = Storage(nodes, {v: once[v] for v in kept_once}, conditions=builder.conditions)
+            others = {v: level for v, level in crossed.items() if v not in kept_once}
             Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
             failed = sorted(read_by_groups(nodes) & storage.private.keys())
             if not failed:
@@ -139,13 +139,13 @@ def place(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergenc
 
 def masks_to_store(nodes: list[Node], storage: Storage) -> set[str]:
     """The masks that are kept in memory: those that are no guards, and those by which a whole group decides."""
-    found = set()
+    masks = set()
     for node, _ in walk(nodes):
         if node.mask and (node.mask not in storage.guards or isinstance(node, Barrier)):
-            found.add(node.mask)
+            masks.add(node.mask)
         if isinstance(node, Branch) and node.divergent and may_not_end(node):
-            found.add(node.test.id)
-    return found | {storage.conditions[v].negates for v in found} - {""}
+            masks.add(node.test.id)
+    return masks | {storage.conditions[v].negates for v in masks} - {""}
 
 
 def may_not_end(branch: Branch) -> bool:
@@ -157,13 +157,13 @@ def may_not_end(branch: Branch) -> bool:
 
 def read_by_groups(nodes: list[Node]) -> set[str]:
     """The variables of conditions that a warp or a block decides as a whole, and of what it sets."""
-    found: set[str] = set()
+    variables: set[str] = set()
     for node, _ in walk(nodes):
         if isinstance(node, Branch) and not node.divergent:
-            found |= set(reads(node.test))
+            variables |= set(reads(node.test))
         elif isinstance(node, Once):
-            found |= Flow(node.statements).exposed
-    return found
+            variables |= Flow(node.statements).exposed
+    return variables
 
 
 class LiveAcrossBarriers:
@@ -206,11 +206,11 @@ class LiveAcrossBarriers:
 
 def read_from_others(statement: ast.stmt) -> set[str]:
     """The variables that a statement reads of other threads."""
-    found: set[str] = set()
+    variables: set[str] = set()
     for n in ast.walk(statement):
         if isinstance(n, ast.Call) and dotted(n.func) in (LANE_READ, "match_any", "match_all"):
-            found |= {a.id for a in n.args[: 1 if dotted(n.func) == LANE_READ else 2]}
-    return found
+            variables |= {a.id for a in n.args[: 1 if dotted(n.func) == LANE_READ else 2]}
+    return variables
 
 
 class Rematerialiser:
@@ -229,22 +229,22 @@ class Rematerialiser:
     def _locate(self, block: list[ast.stmt], loops: tuple[ast.stmt, ...]) -> None:
         for statement in block:
             inner = (*loops, statement) if isinstance(statement, ast.For | ast.While) else loops
-            own = inner if isinstance(statement, ast.For) else loops
+            around = inner if isinstance(statement, ast.For) else loops
             for variable in target_names(statement):
-                self.definition[variable] = (statement, own)
+                self.definition[variable] = (statement, around)
             for body in bodies(statement):
                 self._locate(body, inner)
 
     def choose(self, variables: dict[str, int]) -> None:
         """Fill in `storage`."""
-        found = {v: self._can(v, level, frozenset()) for v, level in variables.items()}
+        computed_again = {v: self._is_rematerialisable(v, level, frozenset()) for v, level in variables.items()}
         conditions = self.storage.conditions
         self.storage.guards = {c: self._expanded(v.test) for c, v in conditions.items() if self._is_guard(v)}
-        chosen = self._closure([v for v in variables if found[v]])
+        chosen = self._closure([v for v in variables if computed_again[v]])
         for variable in chosen:
             self.storage.rematerialised[variable] = self.definition[variable][0]
         for variable in variables:
-            if not found[variable]:
+            if not computed_again[variable]:
                 self.storage.private[variable] = self.kinds.get(variable)
         for variable in chosen:  # a view of an array is made again of variables that must then be kept
             for operand in reads(self.definition[variable][0]):
@@ -255,9 +255,9 @@ class Rematerialiser:
         """Whether a condition can be checked wherever the branch's threads run."""
         if condition.changes or not is_repeatable(condition.test, self.divergence.tuples):
             return False
-        return all(self._holds(o, condition.statement) for o in set(reads(condition.test)))
+        return all(self._is_unchanged_in(o, condition.statement) for o in set(reads(condition.test)))
 
-    def _holds(self, operand: str, branch: ast.stmt) -> bool:
+    def _is_unchanged_in(self, operand: str, branch: ast.stmt) -> bool:
         """Whether an operand of a condition keeps its value as long as a branch is run."""
         if operand not in self.divergence.definitions:
             return True
@@ -269,10 +269,10 @@ class Rematerialiser:
             return False
         if operand in self.storage.once:
             return self.storage.once[operand] >= level_of(branch)
-        if operand in self.crossing.exchanged or not is_plain(statement):
+        if operand in self.crossing.exchanged or not assigns_variables(statement):
             return False
         known = is_repeatable(statement.value, self.divergence.tuples)
-        return known and all(self._holds(o, branch) for o in set(reads(statement.value)))
+        return known and all(self._is_unchanged_in(o, branch) for o in set(reads(statement.value)))
 
     def _expanded(self, test: ast.expr) -> ast.expr:
         """A condition in terms of what is kept once, parameters and coordinates."""
@@ -287,18 +287,22 @@ class Rematerialiser:
             variable = waiting.pop()
             if variable not in closed:
                 closed.add(variable)
-                waiting += [o for o in reads(self.definition[variable][0]) if self._is_made_again(o)]
+                waiting += [o for o in reads(self.definition[variable][0]) if self._is_recomputed(o)]
         return [v for v in self.definition if v in closed]
 
-    def _is_made_again(self, operand: str) -> bool:
-        return operand in self.definition and operand not in self.storage.once and self._can(operand, 0, frozenset())
+    def _is_recomputed(self, operand: str) -> bool:
+        return (
+            operand in self.definition
+            and operand not in self.storage.once
+            and self._is_rematerialisable(operand, 0, frozenset())
+        )
 
-    def _can(self, variable: str, level: int, waiting: frozenset[str]) -> bool:
+    def _is_rematerialisable(self, variable: str, level: int, waiting: frozenset[str]) -> bool:
         """Whether a variable can be computed again wherever it is read, if it crosses nodes of this level."""
         statement, _ = self.definition[variable]
         if variable in waiting or variable in self.crossing.exchanged:
             return False
-        if self.divergence.definitions[variable] != 1 or not is_plain(statement):
+        if self.divergence.definitions[variable] != 1 or not assigns_variables(statement):
             return False
         cheap = is_repeatable(statement.value, self.divergence.tuples)
         view = not cheap and is_view(statement.value, self.divergence.tuples)
@@ -306,9 +310,9 @@ class Rematerialiser:
         if not cheap and not view:
             return False
         waiting |= {variable}
-        return all(self._steady(o, variable, level, waiting, view) for o in set(reads(statement.value)))
+        return all(self._is_unchanged(o, variable, level, waiting, view) for o in set(reads(statement.value)))
 
-    def _steady(self, operand: str, variable: str, level: int, waiting: frozenset[str], view: bool) -> bool:
+    def _is_unchanged(self, operand: str, variable: str, level: int, waiting: frozenset[str], view: bool) -> bool:
         """Whether an operand has, wherever `variable` is read, the value that it had where `variable` was set."""
         if operand not in self.divergence.definitions:
             return True
@@ -317,12 +321,12 @@ class Rematerialiser:
         kept = operand in self.storage.once
         if kept and self.storage.once[operand] < level:  # the next warp, or block, has set it since
             return False
-        if not kept and not view and not self._can(operand, level, waiting):
+        if not kept and not view and not self._is_rematerialisable(operand, level, waiting):
             return False
         loops = self.definition[operand][1]
-        return not loops or self._within(variable, loops[-1])
+        return not loops or self._lives_in_one_iteration(variable, loops[-1])
 
-    def _within(self, variable: str, loop: ast.stmt) -> bool:
+    def _lives_in_one_iteration(self, variable: str, loop: ast.stmt) -> bool:
         """Whether a variable is set and read in the same round of a loop, and nowhere else."""
         if id(loop) not in self.names:
             self.flows[id(loop)] = Flow(loop.body).exposed

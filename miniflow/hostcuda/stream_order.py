@@ -30,7 +30,7 @@ class Use:
     stream: Any
     tick: int
     writes: bool
-    what: str
+    description: str
     checked: bool
 
     def precedes(self, stream: Any) -> bool:
@@ -44,7 +44,7 @@ def handle_of(stream: Any) -> Any:
     return ALL if not stream or int(stream) < 2 else int(stream)
 
 
-def given(stream: Any) -> dict[Any, int]:
+def record_work(stream: Any) -> dict[Any, int]:
     """All work that a stream was given so far, and what comes before that: what an event records."""
     return {**_before[handle_of(stream)], handle_of(stream): next(_ticks)}
 
@@ -55,9 +55,9 @@ def wait(stream: Any, work: dict[Any, int]) -> None:
         _before[stream][other] = max(tick, _before[stream].get(other, 0))
 
 
-def clash(allocation: Any, stream: Any, writes: bool, what: str, checked: bool) -> str:
+def conflict(allocation: Any, stream: Any, writes: bool, description: str, checked: bool) -> str:
     """Note a use of an allocation; what is wrong with it, "" if all is well."""
-    use = Use(handle_of(stream), next(_ticks), writes, what, checked)
+    use = Use(handle_of(stream), next(_ticks), writes, description, checked)
     if use.stream == ALL:
         wait(HOST, {ALL: use.tick})
     earlier = [u for u in allocation.uses if (u.writes or writes) and (u.checked or checked)]
@@ -65,5 +65,8 @@ def clash(allocation: Any, stream: Any, writes: bool, what: str, checked: bool) 
     for other in earlier:
         if not other.precedes(use.stream):
             verbs = ["writes" if u.writes else "reads" for u in (use, other)]
-            return f"{what} {verbs[0]} what {other.what} {verbs[1]} in another stream, and nothing orders the two"
+            return (
+                f"{description} {verbs[0]} what {other.description} {verbs[1]} in another stream, "
+                "and nothing orders the two"
+            )
     return ""

@@ -12,6 +12,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,7 +29,7 @@ LAUNCH_NAMES = tuple(f"{what}_{axis}" for what in ("blockDim", "gridDim") for ax
 COORDINATES = THREAD_NAMES + BLOCK_NAMES + LAUNCH_NAMES
 LANE_READ = "lane_read"
 MARK = "@"
-LEAVES = (ast.Return, ast.Break, ast.Continue)
+JUMPS = (ast.Return, ast.Break, ast.Continue)
 
 
 class Sync(ast.stmt):
@@ -36,11 +37,11 @@ class Sync(ast.stmt):
 
     Attributes:
         level: WARP, BLOCK or GRID.
-        what: the name of the intrinsic, for comments.
+        intrinsic: its name in `cuda`, for comments.
         collective: (function of runtime, variable that it reads of every thread, variable for its result) or None.
     """
 
-    _fields = ("level", "what", "collective")
+    _fields = ("level", "intrinsic", "collective")
     _attributes = ("lineno",)
 
 
@@ -52,7 +53,7 @@ class Allocation:
     shape: tuple[int, ...]
     dtype: str  # as an expression of the generated module
     line: int
-    called: str  # what the kernel's author called it
+    source_name: str  # what the kernel's author called it
     itemsize: int = 0  # bytes; 0 for the dtype of an argument, which is known when compiling only
 
     @property
@@ -84,7 +85,7 @@ class Compilation:
     name: str
     filename: str
     arrays: dict[str, Allocation] = field(default_factory=dict)
-    hidden: dict[str, np.ndarray] = field(default_factory=dict)
+    captured_arrays: dict[str, np.ndarray] = field(default_factory=dict)
     functions: dict[Any, Any] = field(default_factory=dict)
     devices: list[Any] = field(default_factory=list)
     injected: dict[str, Any] = field(default_factory=dict)
@@ -98,23 +99,22 @@ class Compilation:
     sites: list[tuple[int, str]] = field(default_factory=list)
     original: dict[str, str] = field(default_factory=dict)
     choices: dict[str, list[str]] = field(default_factory=dict)
-    counter: int = 0
     taken: set[str] = field(default_factory=set)
 
-    def refuse(self, node: ast.AST, what: str, remedy: str) -> NoReturn:
+    def refuse(self, node: ast.AST, construct: str, remedy: str) -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        refuse(self.filename, self.name, getattr(node, "lineno", 0), what, remedy)
+        refuse(self.filename, self.name, getattr(node, "lineno", 0), construct, remedy)
 
-    def at(self, line: int) -> str:
+    def location(self, line: int) -> str:
         """`kernels.py:12: scale`, with which messages about a line of the kernel begin."""
         return f"{self.filename}:{line}: {self.name}"
 
-    def site(self, access: ast.Subscript) -> int:
+    def site_number(self, access: ast.Subscript) -> int:
         """The number of a place in the source where memory is accessed."""
-        found = (getattr(access, "lineno", 0), text(access))
-        if found not in self.sites:
-            self.sites.append(found)
-        return self.sites.index(found)
+        site = (getattr(access, "lineno", 0), text(access))
+        if site not in self.sites:
+            self.sites.append(site)
+        return self.sites.index(site)
 
     def nbytes(self, kind: str) -> int:
         """The bytes of all arrays of a kind: for a block ("shared"), or for a thread ("local")."""
@@ -122,18 +122,15 @@ class Compilation:
 
     def fresh(self, stem: str) -> str:
         """A name that nothing else has."""
-        name, number = stem, 0
-        while name in self.taken:
-            number += 1
-            name = f"{stem}{number}"
-        self.taken.add(name)
-        return name
+        unused = next(n for n in chain([stem], (f"{stem}{i}" for i in count(1))) if n not in self.taken)
+        self.taken.add(unused)
+        return unused
 
 
-def refuse(filename: str, function: str, line: int, what: str, remedy: str = "") -> NoReturn:
+def refuse(filename: str, function: str, line: int, construct: str, remedy: str = "") -> NoReturn:
     """Raise UnsupportedKernelError naming construct and line."""
-    told = f": {remedy}" if remedy else ""
-    raise UnsupportedKernelError(f"{filename}:{line}: {function}: {what} is not supported in a kernel{told}")
+    hint = f": {remedy}" if remedy else ""
+    raise UnsupportedKernelError(f"{filename}:{line}: {function}: {construct} is not supported in a kernel{hint}")
 
 
 def name(identifier: str) -> ast.Name:
@@ -149,8 +146,8 @@ def assign(identifier: str, value: ast.expr, line: int) -> ast.Assign:
 
 def call(function: str, *args: ast.expr) -> ast.Call:
     """`function(*args)`."""
-    found = expression(function) if function.startswith(("np.", "math.", "types.")) else name(function)
-    return ast.Call(found, list(args), [])
+    callee = expression(function) if function.startswith(("np.", "math.", "types.")) else name(function)
+    return ast.Call(callee, list(args), [])
 
 
 def expression(text: str) -> ast.expr:
@@ -175,12 +172,12 @@ def literal(node: ast.expr) -> int | None:
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
-def folded(node: ast.BinOp) -> ast.expr:
+def fold_operation(node: ast.BinOp) -> ast.expr:
     """A sum, difference or product with its integer literals taken together; its operands are as they are."""
     left, operator, right = node.left, node.op, node.right
     a, b = literal(left), literal(right)
     if a is not None and b is not None and type(operator) in ARITHMETIC:
-        return number(ARITHMETIC[type(operator)](a, b))
+        return integer_literal(ARITHMETIC[type(operator)](a, b))
     if isinstance(operator, ast.Mult) and 1 in (a, b):
         return right if a == 1 else left
     if isinstance(operator, ast.Add) and a == 0:
@@ -198,19 +195,19 @@ def folded(node: ast.BinOp) -> ast.expr:
 ARITHMETIC = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__}
 
 
-def number(value: int) -> ast.expr:
+def integer_literal(value: int) -> ast.expr:
     """An integer literal."""
     return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
 
 
-def simplified(node: ast.expr) -> ast.expr:
+def fold_constants(node: ast.expr) -> ast.expr:
     """An expression with its integer literals taken together."""
     for key, inner in ast.iter_fields(node):
         if isinstance(inner, ast.expr):
-            setattr(node, key, simplified(inner))
+            setattr(node, key, fold_constants(inner))
         elif isinstance(inner, list):
-            setattr(node, key, [simplified(i) if isinstance(i, ast.expr) else i for i in inner])
-    return folded(node) if isinstance(node, ast.BinOp) else node
+            setattr(node, key, [fold_constants(i) if isinstance(i, ast.expr) else i for i in inner])
+    return fold_operation(node) if isinstance(node, ast.BinOp) else node
 
 
 def bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
@@ -231,7 +228,7 @@ def expressions(statement: ast.stmt) -> list[ast.expr]:
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
 
 
-def is_plain(statement: ast.stmt) -> bool:
+def assigns_variables(statement: ast.stmt) -> bool:
     """Whether a statement assigns a value to variables, and to nothing else."""
     return isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
 
@@ -254,7 +251,7 @@ def assigned_in(block: list[ast.stmt]) -> set[str]:
     return {v for s in statements(block) for v in target_names(s)}
 
 
-def filled(tree: ast.FunctionDef) -> ast.FunctionDef:
+def fill_empty_bodies(tree: ast.FunctionDef) -> ast.FunctionDef:
     """The function, with `pass` where the body of a statement has become empty."""
     for node in ast.walk(tree):
         if getattr(node, "body", None) == []:

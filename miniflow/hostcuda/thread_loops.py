@@ -25,7 +25,7 @@ from miniflow.hostcuda.affine import Affine, names_of
 from miniflow.hostcuda.bounds import Intervals, greatest
 from miniflow.hostcuda.devices import Rank
 from miniflow.hostcuda.divergence import names_in
-from miniflow.hostcuda.guards import THREADS, Limits, conjuncts, limits
+from miniflow.hostcuda.guards import THREAD_VARIABLES, Limits, conjuncts, limits
 from miniflow.hostcuda.intrinsic import VECTORS
 from miniflow.hostcuda.liveness import Flow
 from miniflow.hostcuda.purity import is_pure
@@ -40,12 +40,12 @@ from miniflow.hostcuda.syntax import (
     Renamer,
     Replace,
     assigned_in,
+    assigns_variables,
     call,
     expression,
-    is_plain,
+    fold_constants,
     name,
     reads,
-    simplified,
     target_names,
     text,
 )
@@ -80,10 +80,12 @@ class ThreadLoops:
         self.neutral = {**compilation.neutral, **dict.fromkeys(storage.conditions, "False")}
         barriers = [node for node, _ in walk(storage.nodes) if isinstance(node, Barrier)]
         self.masked = {node.level for node in barriers if node.mask and node.level >= BLOCK}
-        self.cell = "entry" if self._runs_down_columns() else "thread"  # what numbers the entries of private arrays
+        self.thread_index = (
+            "entry" if self._runs_down_columns() else "thread"
+        )  # what numbers the entries of private arrays
         self.lanes = "32" if rank.whole_warps else "lanes"
         self.interleaved = {v: len(compilation.arrays[v].shape) for v in storage.kept_arrays & storage.in_warp}
-        self.wholes: set[str] = set()
+        self.masks_of_all: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1
         self.stacked = 0
@@ -126,7 +128,7 @@ class ThreadLoops:
             statements = [SourceLane(self.lanes).visit(copy.deepcopy(s)) for s in statements]
         if not statements:
             return
-        self._fill(node, Flow(statements))
+        self._fill_inactive(node, Flow(statements))
         masks, kept = self._guards(node.mask)
         statements, tests = self._without_guard(statements, masks)
         lines = sorted({s.lineno for s in statements if getattr(s, "lineno", 0)})
@@ -136,7 +138,7 @@ class ThreadLoops:
         of_mask = {text(part) for test in masks for part in conjuncts(test)}
         own = [text(t) for t in rest if text(t) not in of_mask]
         conditions = [*([self._entry(kept)] if kept else []), *map(text, rest)]
-        whole = node.mask in self.wholes and node.level == BLOCK and len(own) < len(conditions)
+        whole = node.mask in self.masks_of_all and node.level == BLOCK and len(own) < len(conditions)
         if_all_active, all_active = (own, f"whole_{node.mask}") if whole else (conditions, "")
         self._versions(node, statements, loops, conditions, if_all_active, all_active)
 
@@ -226,7 +228,7 @@ class ThreadLoops:
                 found = limits([expanded], [variable], self.affine, set(self.storage.once))
                 lower, upper = found.lower.get(variable, []), found.upper.get(variable, [])
                 if not found.rest and len(lower) + len(upper) == 1 and names_of(expanded) & parameters:
-                    border = text(simplified([*lower, *upper][0]))
+                    border = text(fold_constants([*lower, *upper][0]))
                     held[text(test)] = f"{end} <= {border}" if upper else f"{border} <= {begin}"
                 elif hasattr(node, "strip"):
                     held[text(test)] = text(expanded)
@@ -257,7 +259,7 @@ class ThreadLoops:
 
     def _loops(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
         depth, start = self.depth, len(self.lines)
-        uniform = self._uniform(statements)
+        uniform = self._loop_invariants(statements)
         for statement in uniform:
             self._statement(statement, access)
         statements = [s for s in statements if all(s is not u for u in uniform)]
@@ -267,7 +269,7 @@ class ThreadLoops:
         for variable, (begin, end) in loops.bounds.items():
             self.line(f"for {variable} in range({end if begin == '0' else f'{begin}, {end}'}):")
             self.depth += 1
-        for content in [*loops.inside, *map(self._own_array, sorted(self.storage.kept_arrays))]:
+        for content in [*loops.inside, *map(self._array_of_thread, sorted(self.storage.kept_arrays))]:
             self.line(content)
         body = len(self.lines)
         if conditions:
@@ -280,17 +282,23 @@ class ThreadLoops:
         self.depth = depth
         self._drop_unused(start, body)
 
-    def _uniform(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+    def _loop_invariants(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """The assignments of a region that give all threads the same: they move before its loops, as invariants.
 
         LLVM does not move divisions, since it cannot tell that they are ever executed.
         """
-        own = {*THREADS, *self.compilation.arrays, *self._assigned, *self.storage.conditions, *assigned_in(statements)}
+        own = {
+            *THREAD_VARIABLES,
+            *self.compilation.arrays,
+            *self._assigned,
+            *self.storage.conditions,
+            *assigned_in(statements),
+        }
         kept = self.storage.private.keys() | self.storage.once.keys()
         varying, found = own - self.storage.once.keys(), []
         for statement in statements:
             targets = set(target_names(statement))
-            single = is_plain(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
+            single = assigns_variables(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
             if single and not targets & kept and not varying.intersection(reads(statement)):
                 if is_pure(statement.value, self.tuples):
                     found.append(statement)
@@ -301,7 +309,7 @@ class ThreadLoops:
         targets = target_names(statement)
         if targets and targets[0] in self.storage.conditions:
             return targets[0] not in self.storage.private
-        return self._is_made_again(statement, region)
+        return self._is_recomputed(statement, region)
 
     def _guards(self, mask: str) -> tuple[list[ast.expr], str]:
         """The conditions that say who is here, and the variable that says the rest of it."""
@@ -318,7 +326,7 @@ class ThreadLoops:
             return statements, tests
         values: dict[str, ast.expr] = {}
         for statement in statements[:-1]:
-            if not is_plain(statement):
+            if not assigns_variables(statement):
                 return statements, tests
             for variable in target_names(statement):
                 if variable in self.storage.private or variable in values or not is_pure(statement.value, self.tuples):
@@ -336,7 +344,7 @@ class ThreadLoops:
         if node.level == WARP:
             return self._lanes(tests)
         order = {1: "x", 2: "yx", 3: "zyx"}[self.rank.axes]
-        if self.cell == "entry":
+        if self.thread_index == "entry":
             order = order.replace("yx", "xy")
         sizes = {f"threadIdx_{axis}": f"blockDim_{axis}" for axis in order}
         found = limits(tests, sizes, self.affine, set(self.storage.once))
@@ -366,23 +374,23 @@ class ThreadLoops:
         return Loops(bounds, inside, {"threadIdx_x": expression(x)}), found.rest
 
     def _bounds(self, variable: str, found: Limits, size: str) -> tuple[str, str]:
-        lower = [ast.Constant(0), *map(simplified, found.lower.get(variable, []))]
-        upper = [expression(size), *map(simplified, found.upper.get(variable, []))]
+        lower = [ast.Constant(0), *map(fold_constants, found.lower.get(variable, []))]
+        upper = [expression(size), *map(fold_constants, found.upper.get(variable, []))]
         return text(greatest("max", lower)), text(greatest("min", upper))
 
     def _entry(self, variable: str) -> str:
         """A thread's entry in the array of a private variable."""
-        return f"{variable}_of[unsigned({self._cell(variable)})]"
+        return f"{variable}_of[unsigned({self._index(variable)})]"
 
-    def _cell(self, variable: str) -> str:
-        return "lane" if variable in self.storage.in_warp else self.cell
+    def _index(self, variable: str) -> str:
+        return "lane" if variable in self.storage.in_warp else self.thread_index
 
-    def _own_array(self, variable: str) -> str:
+    def _array_of_thread(self, variable: str) -> str:
         """A thread's part of the memory of a local array: in a warp, the lanes' elements lie side by side."""
         in_warp = variable in self.storage.in_warp
-        own = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.cell})]"
+        own = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.thread_index})]"
         if not self.compilation.arrays[variable].shape:  # numba would take out a number
-            cell = "lane" if in_warp else self.cell
+            cell = "lane" if in_warp else self.thread_index
             own = f"[{cell} : {cell} + 1].reshape(())"
         return f"{variable} = {variable}_of{own}"
 
@@ -405,15 +413,15 @@ class ThreadLoops:
                     scores[axis] += strides == [0] * (len(index) - 1) + [1]
         return scores["y"] > scores["x"]
 
-    def _is_made_again(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
+    def _is_recomputed(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
         """Whether a statement sets rematerialised variables, which every region computes at its beginning."""
-        others = [s for s in region if s is not statement and not self._made(s)]
-        return self._made(statement) and not set(reads(statement)) & assigned_in(others)
+        others = [s for s in region if s is not statement and not self._sets_rematerialised(s)]
+        return self._sets_rematerialised(statement) and not set(reads(statement)) & assigned_in(others)
 
-    def _made(self, statement: ast.stmt) -> bool:
+    def _sets_rematerialised(self, statement: ast.stmt) -> bool:
         return bool(target_names(statement)) and set(target_names(statement)) <= self.storage.rematerialised.keys()
 
-    def _fill(self, node: Threads, flow: Flow) -> None:
+    def _fill_inactive(self, node: Threads, flow: Flow) -> None:
         """What threads that are not here say in votes and conditions."""
         for variable in sorted(flow.assigned & self.neutral.keys() & self.storage.private.keys()):
             if node.mask and variable != node.mask:
@@ -429,7 +437,7 @@ class ThreadLoops:
                 needed |= set(reads(again[variable]))
         for variable in sorted((needed | (flow.assigned - flow.certain)) & self.storage.private.keys()):
             self.line(
-                f"{variable} = {private_value(f'{variable}_of', self.storage.private[variable], self._cell(variable))}"
+                f"{variable} = {private_value(f'{variable}_of', self.storage.private[variable], self._index(variable))}"
             )
         for variable, statement in again.items():
             if variable in needed:
@@ -438,7 +446,7 @@ class ThreadLoops:
     def _store(self, flow: Flow) -> None:
         for variable in sorted(flow.assigned & self.storage.private.keys()):
             for array, _, member in private_arrays(variable, self.storage.private[variable]):
-                self.line(f"{array}[unsigned({self._cell(variable)})] = {member}")
+                self.line(f"{array}[unsigned({self._index(variable)})] = {member}")
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
         written = Interleaved(self.interleaved).visit(access.visit(copy.deepcopy(statement)))

@@ -45,8 +45,8 @@ def guvectorize(signatures: Any, layout: str, target: str = "cuda", **options: A
         signatures: as "void(float32[:], float32[:], float32[:])", or a list of them.
         layout: the dims that the function sees, as "(n),(n)->()". An output without dims is an array of one element.
     """
-    made = numba_with_kernels().guvectorize(signatures, layout, boundscheck=True)
-    return lambda function: UniversalFunction(made(function))
+    decorate = numba_with_kernels().guvectorize(signatures, layout, boundscheck=True)
+    return lambda function: UniversalFunction(decorate(function))
 
 
 @cache
@@ -73,11 +73,11 @@ class UniversalFunction:
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = 0) -> Any:
         """Apply it; arguments after the inputs, or `out`, are filled instead of new arrays."""
         inputs, targets = arguments[: self.ufunc.nin], arguments[self.ufunc.nin :]
-        found = self.ufunc(*(np.asarray(a) if isinstance(a, DeviceNDArray) else a for a in inputs))
-        results = found if isinstance(found, tuple) else (found,)
+        outputs = self.ufunc(*(np.asarray(a) if isinstance(a, DeviceNDArray) else a for a in inputs))
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
         targets = targets or (out if isinstance(out, tuple) else (out,))
         on_device = any(isinstance(a, DeviceNDArray) for a in arguments)
-        delivered = [delivery(*pair, on_device) for pair in zip_longest(results, targets)]
+        delivered = [deliver(*pair, on_device) for pair in zip_longest(results, targets)]
         return delivered[0] if len(delivered) == 1 else tuple(delivered)
 
     def reduce(self, array: Any, stream: Any = 0) -> Any:
@@ -85,7 +85,7 @@ class UniversalFunction:
         return self.ufunc.reduce(np.asarray(array))
 
 
-def delivery(result: Any, target: Any, on_device: bool) -> Any:
+def deliver(result: Any, target: Any, on_device: bool) -> Any:
     """The result in its target, on the device, or as it is."""
     if target is None:
         return to_device(result) if on_device else result

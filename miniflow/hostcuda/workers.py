@@ -15,7 +15,7 @@ STRETCHES = 8  # for each worker, so that they finish together
 
 
 @cache
-def threads_of(process: int, count: int) -> ThreadPoolExecutor:
+def thread_pool(process: int, count: int) -> ThreadPoolExecutor:
     """The threads of a process, started when first needed: a fork has to start its own."""
     return ThreadPoolExecutor(count, thread_name_prefix="hostcuda")
 
@@ -34,8 +34,8 @@ def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
     trial = max(1, total // 16)
     start = perf_counter()
     status = blocks(0, trial)
-    each = (perf_counter() - start) / trial
-    if status or each * (total - trial) < WORTH_SHARING:
+    seconds_per_block = (perf_counter() - start) / trial
+    if status or seconds_per_block * (total - trial) < WORTH_SHARING:
         return status or (blocks(trial, total) if total > trial else 0)
     step = max(1, (total - trial) // (STRETCHES * count))
     starts = iter(range(trial, total, step))  # each of which one thread gets
@@ -46,7 +46,7 @@ def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
                 return status
         return 0
 
-    others = [threads_of(os.getpid(), count - 1).submit(work) for _ in range(count - 1)]
+    others = [thread_pool(os.getpid(), count - 1).submit(work) for _ in range(count - 1)]
     try:
         status = work()
     finally:

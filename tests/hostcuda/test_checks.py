@@ -17,7 +17,7 @@ FULL = 0xFFFFFFFF
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba.cuda's own opinion is asked in test_findings and test_ptx."""
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -15,7 +15,7 @@ from miniflow.hostcuda import host as cuda
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba.cuda's own opinion is asked in test_findings and test_ptx."""
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 def empty(*shape: int, dtype: Any = np.float32) -> np.ndarray:

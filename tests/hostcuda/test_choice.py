@@ -30,7 +30,7 @@ def run(code: str, **environment: str) -> str:
 
 def test_without_a_gpu_the_host_executor_is_chosen(monkeypatch):
     monkeypatch.setattr(choice, "gpu_count", lambda: 0)
-    assert choice.chosen() is host
+    assert choice.choose() is host
     assert host.is_available() and host.is_host_executor
 
 
@@ -38,39 +38,39 @@ def test_the_host_executor_can_be_forced(monkeypatch):
     monkeypatch.setattr(choice, "gpu_count", lambda: pytest.fail("the driver was asked"))
     monkeypatch.setenv("MINIFLOW_CUDA", " Host ")
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    assert choice.chosen() is host
+    assert choice.choose() is host
 
 
 def test_checks_choose_the_host_executor(monkeypatch):
     monkeypatch.setenv("MINIFLOW_CHECK", "1")
     monkeypatch.setattr(choice, "gpu_count", lambda: 1)
-    assert choice.chosen() is host
+    assert choice.choose() is host
     for other in ("gpu", "simulator"):
         monkeypatch.setenv("MINIFLOW_CUDA", other)
         with pytest.raises(
             CudaDeviceError, match=f"MINIFLOW_CUDA={other}, but MINIFLOW_CHECK=1 needs the host executor"
         ):
-            choice.chosen()
+            choice.choose()
 
 
 def test_an_unknown_choice_is_refused(monkeypatch):
     monkeypatch.setenv("MINIFLOW_CUDA", "cpu")
     with pytest.raises(CudaDeviceError, match="MINIFLOW_CUDA is 'cpu'; expected one of gpu, host, simulator, or unset"):
-        choice.chosen()
+        choice.choose()
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setenv("MINIFLOW_CUDA", "gpu")
     monkeypatch.setattr(choice, "gpu_count", lambda: 0)
     with pytest.raises(CudaDeviceError, match="no driver, no GPU, or CUDA_VISIBLE_DEVICES.*MINIFLOW_CUDA=host"):
-        choice.chosen()
+        choice.choose()
 
 
 def test_gpu_and_simulator_contradict_each_other(monkeypatch):
     monkeypatch.setenv("MINIFLOW_CUDA", "gpu")
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     with pytest.raises(CudaDeviceError, match="MINIFLOW_CUDA=gpu, but NUMBA_ENABLE_CUDASIM asks for the simulator"):
-        choice.chosen()
+        choice.choose()
 
 
 def stand_in(monkeypatch, usable):
@@ -88,21 +88,21 @@ def stand_in(monkeypatch, usable):
 
 def test_a_usable_gpu_is_taken(monkeypatch):
     module = stand_in(monkeypatch, usable=True)
-    assert choice.chosen() is module
+    assert choice.choose() is module
     monkeypatch.setenv("MINIFLOW_CUDA", "gpu")
-    assert choice.chosen() is module
+    assert choice.choose() is module
 
 
 def test_a_gpu_that_numba_cannot_use_is_left_with_a_warning(monkeypatch):
     stand_in(monkeypatch, usable=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert choice.chosen() is host
+        assert choice.choose() is host
     assert "numba.cuda cannot use it (driver too old)" in str(caught[0].message)
     assert "MINIFLOW_CUDA=host says so silently" in str(caught[0].message)
     monkeypatch.setenv("MINIFLOW_CUDA", "gpu")
     with pytest.raises(CudaDeviceError, match="numba.cuda cannot use it .driver too old."):
-        choice.chosen()
+        choice.choose()
 
 
 class Driver:

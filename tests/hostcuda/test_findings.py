@@ -18,7 +18,7 @@ from miniflow.hostcuda.numba_cuda import package as numba_cuda
 def _without_typing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """These kernels are wrong in other ways; what numba.cuda says is asked in the test of that alone."""
     if "typing" not in request.node.name:
-        monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+        monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 BARRIER = "    put cuda.syncthreads() between the two, where all threads of the block pass; or use cuda.atomic for both"

@@ -19,7 +19,7 @@ from miniflow.hostcuda.errors import UnwrittenWarning
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba.cuda's own opinion is asked in test_findings and test_ptx."""
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 # Results

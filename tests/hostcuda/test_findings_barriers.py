@@ -14,7 +14,7 @@ from miniflow.hostcuda import host as cuda
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
     """These kernels are wrong in other ways than numba.cuda sees."""
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 STANDS = "    a barrier stands where all threads of the block pass: move it out of the branch or loop, and guard only the work"

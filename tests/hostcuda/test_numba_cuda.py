@@ -33,7 +33,7 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_names_and_parameters(name):
     module, _, path = name.partition(":")
-    found = numba_cuda.part(module)
+    found = numba_cuda.submodule(module)
     for part in path.split("."):
         found = getattr(found, part)
     if PARAMETERS[name] is not None:
@@ -43,17 +43,17 @@ def test_names_and_parameters(name):
 
 
 def test_the_list_names_everything():
-    parts = set(re.findall(r'part\("([\w.]+)"\)', inspect.getsource(numba_cuda)))
+    parts = set(re.findall(r'submodule\("([\w.]+)"\)', inspect.getsource(numba_cuda)))
     assert not [part for part in parts if f"numba.cuda.{part}" not in numba_cuda.__doc__ and part != "random"]
 
 
 def test_types_of_values():
-    array, number, given = numba_cuda.types_of([np.zeros((2, 3), np.float32), 2.5, numba_cuda.part("types").int32])
+    array, number, given = numba_cuda.types_of([np.zeros((2, 3), np.float32), 2.5, numba_cuda.submodule("types").int32])
     assert str(array) == "array(float32, 2d, C)" and str(number) == "float64" and str(given) == "int32"
 
 
 def test_the_capability_is_put_back():
-    asked = numba_cuda.part("dispatcher").get_current_device
+    asked = numba_cuda.submodule("dispatcher").get_current_device
     with numba_cuda.capability((9, 0)):
-        assert numba_cuda.part("dispatcher").get_current_device().compute_capability == (9, 0)
-    assert numba_cuda.part("dispatcher").get_current_device is asked
+        assert numba_cuda.submodule("dispatcher").get_current_device().compute_capability == (9, 0)
+    assert numba_cuda.submodule("dispatcher").get_current_device is asked

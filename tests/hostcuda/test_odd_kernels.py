@@ -260,7 +260,7 @@ def atomic_without_a_value(x, out):
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case, monkeypatch):
-    monkeypatch.setattr(checks, "known_typing_error", lambda *_: "")  # of numba-cuda, which would be told instead
+    monkeypatch.setattr(checks, "cached_typing_error", lambda *_: "")  # of numba-cuda, which would be told instead
     kernel, words = REFUSED[case]
     lines, first = inspect.getsourcelines(kernel.py_func)
     (line,) = [number for number, text in enumerate(lines, first) if "# here" in text]
@@ -299,7 +299,7 @@ def test_errors_of_numba_are_told_of_the_kernel(monkeypatch):
     def broken(tree, compilation):
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(compiler, "separate", broken)
+    monkeypatch.setattr(compiler, "split_live_ranges", broken)
     words = re.escape("fresh: cannot be compiled (KeyError: 'no such thing'): write it with simpler statements")
 
     @cuda.jit

@@ -11,15 +11,15 @@ from numba import float32
 from miniflow.hostcuda import cuda
 from miniflow.hostcuda.accesses import CheckedAccess
 from miniflow.hostcuda.affine import Affine
-from miniflow.hostcuda.aliases import propagate
-from miniflow.hostcuda.bounds import Intervals, inside
+from miniflow.hostcuda.aliases import propagate_copies
+from miniflow.hostcuda.bounds import Intervals, bounds_conditions
 from miniflow.hostcuda.canonicalise import count_with_range
-from miniflow.hostcuda.constants import take_constants
+from miniflow.hostcuda.constants import propagate_constants
 from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import Exits
 from miniflow.hostcuda.guards import facts, limits
 from miniflow.hostcuda.interchange import interchange
-from miniflow.hostcuda.live_ranges import separate
+from miniflow.hostcuda.live_ranges import split_live_ranges
 from miniflow.hostcuda.purity import is_pure, is_repeatable
 from miniflow.hostcuda.syntax import (
     BLOCK,
@@ -30,7 +30,7 @@ from miniflow.hostcuda.syntax import (
     Compilation,
     Sync,
     expression,
-    simplified,
+    fold_constants,
     text,
 )
 
@@ -135,13 +135,13 @@ def test_exits(name):
 
 def test_constants_are_propagated():
     tree = tree_of("size = 4\nshape = (size, 2 * size)\nk = 0\nk += size\nx[k] = shape[1]")
-    assert take_constants(tree, {"size", "shape", "k", "x", "n"}, {}) == {"size": 4, "shape": (4, 8)}
+    assert propagate_constants(tree, {"size", "shape", "k", "x", "n"}, {}) == {"size": 4, "shape": (4, 8)}
     assert shown(tree.body) == "k = 0\nk += size\nx[k] = shape[1]"
 
 
 def test_live_ranges_get_names_of_their_own():
     tree = tree_of("for k in range(3):\n    x[k] = 0\nfor k in range(n):\n    x[k] = 1\nk = n\nx[n] = k")
-    separate(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
+    split_live_ranges(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
     assert shown(tree.body) == (
         "for k in range(3):\n    x[k] = 0\nfor k_ in range(n):\n    x[k_] = 1\nk_1 = n\nx[n] = k_1"
     )
@@ -149,7 +149,7 @@ def test_live_ranges_get_names_of_their_own():
 
 def test_a_loop_that_may_not_run_keeps_the_value_before_it():
     tree = tree_of("for k in range(3):\n    x[k] = 0\nfor k in range(n):\n    x[k] = 1\nx[n] = k")
-    separate(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
+    split_live_ranges(tree, Compilation("kernel", "", taken={"k", "x", "n"}))
     assert {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} == {"range", "k", "x", "n"}
 
 
@@ -159,7 +159,7 @@ def test_names_of_arrays():
         "kernel", "", arrays={n: Allocation("local", (4,), "np.int64", 1, "") for n in ("local1", "local2")}
     )
     compilation.arrays["shared1"] = Allocation("shared", (4,), "np.int64", 1, "s")
-    propagate(tree, compilation, set())
+    propagate_copies(tree, compilation, set())
     assert shown(tree.body).split("\n") == [
         "a_choice = 0", "b_choice = 1", "t_choice = a_choice", "a_choice = b_choice", "b_choice = t_choice",
         "selected(a_choice, 0, local1, local2)[0] = s[0]",
@@ -213,15 +213,15 @@ def test_guards_become_ends_of_loops():
 
 def test_a_loop_over_the_one_thread_of_an_equality():
     found = limits([expression("n == threadIdx_x + 1")], AXIS, Affine(tree_of("pass"), {"n"}, set(), set()), set())
-    assert [text(simplified(e)) for e in found.lower["threadIdx_x"]] == ["n - 1"]
-    assert [text(simplified(e)) for e in found.upper["threadIdx_x"]] == ["n"] and not found.rest
+    assert [text(fold_constants(e)) for e in found.lower["threadIdx_x"]] == ["n - 1"]
+    assert [text(fold_constants(e)) for e in found.upper["threadIdx_x"]] == ["n"] and not found.rest
 
 
 def test_multiples_of_the_thread_end_loops_too():
     affine = Affine(tree_of("pass"), {"d", "n"}, set(), set())
     found = limits([expression("(threadIdx_x + 1) * 2 * d - 1 < n")], AXIS, affine, {"d"})
     (bound,) = found.upper["threadIdx_x"]
-    assert text(simplified(bound)) == "-(-(n - (2 * d - 1)) // (2 * d)) if 2 * d > 0 else blockDim_x"
+    assert text(fold_constants(bound)) == "-(-(n - (2 * d - 1)) // (2 * d)) if 2 * d > 0 else blockDim_x"
     assert [text(e) for e in found.rest] == ["(threadIdx_x + 1) * 2 * d - 1 < n"]  # for d <= 0
 
 
@@ -328,12 +328,12 @@ def test_what_may_be_computed_again(value, pure, repeatable):
 def test_intervals():
     tree = tree_of("i = 32 * blockIdx_x + threadIdx_x")
     intervals = Intervals(Affine(tree, {"n"}, set(), set()), set(), {"i"}, ENDS, {})
-    assert inside(expression("x[i]"), intervals, None) == [
+    assert bounds_conditions(expression("x[i]"), intervals, None) == [
         "0 <= 32 * blockIdx_x + begin_x",
         "32 * blockIdx_x + (end_x - 1) < x.shape[0]",
     ]
-    assert inside(expression("x[i % 8]"), intervals, (8,)) == ["7 < 8"]
-    assert inside(expression("x[x[i]]"), intervals, None) is None
+    assert bounds_conditions(expression("x[i % 8]"), intervals, (8,)) == ["7 < 8"]
+    assert bounds_conditions(expression("x[x[i]]"), intervals, None) is None
 
 
 def test_conditions_bound_indices():
@@ -341,11 +341,14 @@ def test_conditions_bound_indices():
     affine = Affine(tree, {"n", "d"}, set(), set())
     intervals = Intervals(affine, set(), {"i", "t"}, ENDS, {})
     known = list(facts(expression("t >= d and i < n")))
-    assert inside(expression("x[t - d]"), intervals, (64,), known) == ["0 <= max(begin_x, d) - d", "end_x - 1 - d < 64"]
+    assert bounds_conditions(expression("x[t - d]"), intervals, (64,), known) == [
+        "0 <= max(begin_x, d) - d",
+        "end_x - 1 - d < 64",
+    ]
     below_n = "min(32 * blockIdx_x + (end_x - 1), n - 1) < x.shape[0]"
-    assert inside(expression("x[i]"), intervals, None, known)[1] == below_n
-    assert inside(expression("x[i]"), intervals, None, list(facts(expression("not n <= i"))))[1] == below_n
-    assert inside(expression("x[i]"), intervals, None)[1] == "32 * blockIdx_x + (end_x - 1) < x.shape[0]"
+    assert bounds_conditions(expression("x[i]"), intervals, None, known)[1] == below_n
+    assert bounds_conditions(expression("x[i]"), intervals, None, list(facts(expression("not n <= i"))))[1] == below_n
+    assert bounds_conditions(expression("x[i]"), intervals, None)[1] == "32 * blockIdx_x + (end_x - 1) < x.shape[0]"
 
 
 def test_conditions_hold_for_what_is_not_assigned_under_them():

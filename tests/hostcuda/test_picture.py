@@ -32,7 +32,7 @@ def column(x, y):
 @pytest.fixture
 def picture(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Launches a kernel and draws its profile."""
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
     def draw(kernel: Any, arguments: list[np.ndarray], grid: Any, block: Any) -> Figure:
         on_device = [cuda.to_device(argument) for argument in arguments]

@@ -12,7 +12,7 @@ from miniflow.hostcuda.profile import Profile, shared_cost
 
 @pytest.fixture(autouse=True)
 def _without_typing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(check, "cached_typing_error", lambda *_: "")
 
 
 @cuda.jit

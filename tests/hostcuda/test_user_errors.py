@@ -71,7 +71,7 @@ def magnitude(v):
 @pytest.mark.few(2)
 @pytest.mark.parametrize("check", [False, True])
 def test_a_global_list_is_named(check, monkeypatch):
-    monkeypatch.setattr(checks, "known_typing_error", lambda *_: "")
+    monkeypatch.setattr(checks, "cached_typing_error", lambda *_: "")
 
     @cuda.jit(check=check)
     def weighted(out):
