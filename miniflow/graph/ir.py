@@ -242,6 +242,13 @@ class Instruction:
         return "offset" in self.attrs and "seed" in self.attrs
 
     @property
+    def may_refuse(self) -> bool:
+        """Whether it raises for some values of its inputs."""
+        if self.op.checks_values == "integers":
+            return self.output.dtype.kind in "iu"
+        return bool(self.op.checks_values)
+
+    @property
     def mutates(self) -> tuple[int, ...]:
         """For updates: the positions of inputs whose memory the kernel changes, one for each output, in order.
 
@@ -300,28 +307,6 @@ class Program:
         for name in ("constants", "writes", "tensors"):
             setattr(fresh, name, dict(getattr(fresh, name)))
         return fresh
-
-    def producers(self) -> dict[Slot, Instruction]:
-        """The instruction that computes each result."""
-        return {slot: instruction for instruction in self.instructions for slot in instruction.outputs}
-
-    def consumers(self) -> dict[Slot, list[Instruction]]:
-        """The instructions that read each slot, in order; an instruction that reads it twice is listed once."""
-        found: dict[Slot, list[Instruction]] = {}
-        for instruction in self.instructions:
-            for slot in dict.fromkeys(instruction.reads):
-                found.setdefault(slot, []).append(instruction)
-        return found
-
-    def last_read(self, slot: Slot) -> int:
-        """The number of the last instruction that reads a slot, or a view of it; -1 for none, past all for outputs."""
-        views, last = {slot}, -1
-        for number, instruction in enumerate(self.instructions):
-            if not views.isdisjoint(instruction.reads):
-                last = number
-                if instruction.op.view:
-                    views.update(instruction.outputs)
-        return last if views.isdisjoint(self.outputs) else len(self.instructions)
 
     @property
     def is_global(self) -> bool:

@@ -20,6 +20,7 @@ from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
 from miniflow.graph.held import ABSENT, fields, picture
 from miniflow.graph.ir import CONSTANT, Slot, scalars_in
+from miniflow.graph.uses import Uses
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Kept:
 
     def _varies(self, slot: Slot | None) -> bool:
         """Whether a value depends on inputs or states of the program."""
-        producers, seen, left = self.tracer.program.producers(), set(), [slot]
+        producers, seen, left = Uses(self.tracer.program).made, set(), [slot]
         while left:
             slot = left.pop()
             if slot is None or slot in seen or slot.kind == CONSTANT:

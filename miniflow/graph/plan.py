@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from miniflow.backends.registry import Kernel, kernel_of
 from miniflow.graph.ir import Instruction, Program, Slot, scalars_in
+from miniflow.graph.uses import Uses
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 COPIED_UP_TO = 4096  # bytes: outputs up to that size are computed in the arena and copied
@@ -48,6 +49,7 @@ class Plan:
     """What `plan` decided.
 
     Attributes:
+        made: result -> the instruction that computes it.
         root: slot -> the slot whose memory it is a view of; itself if it is not a view.
         uses: root -> the numbers of the instructions that read it, in order; `len(instructions)` for the end.
         block: root -> its block, for results in the arena.
@@ -63,8 +65,9 @@ class Plan:
     """
 
     program: Program
-    root: dict[Slot, Slot] = field(default_factory=dict)
-    uses: dict[Slot, list[int]] = field(default_factory=dict)
+    made: dict[Slot, Instruction]
+    root: dict[Slot, Slot]
+    uses: dict[Slot, list[int]]
     block: dict[Slot, Block] = field(default_factory=dict)
     in_state: dict[Slot, Slot] = field(default_factory=dict)
     taken: dict[Slot, Slot] = field(default_factory=dict)
@@ -104,9 +107,9 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
         shared: groups of states whose memories overlap.
         reuse: whether results may share memory; else each has its own, as to find out what planning saves.
     """
-    result = Plan(program)
-    find_roots(result)
-    find_uses(result)
+    known = Uses(program)
+    slots = (*program.inputs, *program.states, *program.constants, *known.made)
+    result = Plan(program, known.made, {slot: known.root(slot) for slot in slots}, known.reads)
     write_in_states(result, shared)
     keep_outputs(result)
     place = _Placement(result, reuse)
@@ -118,31 +121,10 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
     return result
 
 
-def find_roots(plan: Plan) -> None:
-    """Follow views to what they are taken of."""
-    program, root = plan.program, plan.root
-    for slot in (*program.inputs, *program.states, *program.constants):
-        root[slot] = slot
-    for instruction in program.instructions:
-        for slot in instruction.outputs:
-            root[slot] = root[instruction.inputs[0]] if instruction.op.view else slot
-
-
-def find_uses(plan: Plan) -> None:
-    """Note who reads each root; taking a view reads nothing."""
-    program, end = plan.program, len(plan.program.instructions)
-    for number, instruction in enumerate(program.instructions):
-        if not instruction.op.view:
-            for slot in dict.fromkeys(plan.root[slot] for slot in instruction.reads):
-                plan.uses.setdefault(slot, []).append(number)
-    for slot in program.outputs:
-        plan.uses.setdefault(plan.root[slot], []).append(end)
-
-
 def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     """Let updates change the memory of states where that is safe; other writes are copies at the end."""
-    program, producers = plan.program, plan.program.producers()
-    chains = {state: _updates_of(state, value, producers) for state, value in program.writes.items()}
+    program = plan.program
+    chains = {state: _updates_of(state, value, plan.made) for state, value in program.writes.items()}
     for state, chain in chains.items():
         if not chain:
             _write_late(plan, state)
@@ -165,11 +147,11 @@ def _write_late(plan: Plan, state: Slot) -> None:
         plan.uses.setdefault(plan.root[value], []).append(len(plan.program.instructions))
 
 
-def _updates_of(state: Slot, value: Slot, producers: dict) -> list[tuple[Instruction, int, Slot]]:
+def _updates_of(state: Slot, value: Slot, made: dict) -> list[tuple[Instruction, int, Slot]]:
     """The updates (instruction, position of input, output) that lead from a state to its last value, if it is so."""
     chain = []
     while value is not state:
-        instruction = producers.get(value)
+        instruction = made.get(value)
         if instruction is None or not instruction.mutates:
             return []
         position = instruction.mutates[instruction.outputs.index(value)]
@@ -195,10 +177,9 @@ def _is_safe(plan: Plan, state: Slot, chain: list, beside: Sequence[Slot], numbe
 
 def keep_outputs(plan: Plan) -> None:
     """Find the outputs that are computed in memory which the user gets: large ones. Others are copied at the end."""
-    producers = plan.program.producers()
     for slot in plan.program.outputs:
         root = plan.root[slot]
-        instruction = producers.get(root)
+        instruction = plan.made.get(root)
         if slot.nbytes > COPIED_UP_TO and instruction is not None and writing_kernel(instruction) is not None:
             plan.kept.add(root)
 

@@ -20,6 +20,7 @@ from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.state import module_names, parameter_names, state_label
 from miniflow.graph.trace import active, record
+from miniflow.graph.uses import Uses
 from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
@@ -328,11 +329,12 @@ class Recording:
 
     def _late_reads(self, program: Program) -> Iterator[tuple[int, Slot]]:
         """Positions of inputs, each with a state of which `build` writes to one before it reads the other."""
+        uses = Uses(program)
         for i, slot in enumerate(program.inputs):
             if slot in self._written_inputs:
                 yield from ((i, state) for state in program.states)
                 continue
-            last = program.last_read(slot)
+            last = uses.last_read(slot)
             if last >= 0 and self.graph._micro_batches > 1:
                 last = len(program.instructions)  # by a later micro-batch
             yield from ((i, state) for state, start in self._first_writes.items() if last >= start)

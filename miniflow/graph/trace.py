@@ -45,6 +45,7 @@ from miniflow.graph.kept import Kept
 from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
+from miniflow.graph.uses import Uses
 from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
 from miniflow.ops.shape import Clone, View, can_view
@@ -569,12 +570,12 @@ class Tracer:
     def _is_read_after(self, written: Slot, other: Slot) -> bool:
         """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
         start = self._written.get(id(self._state_of[written]))
-        return start is not None and self.program.last_read(other) >= start
+        return start is not None and Uses(self.program).last_read(other) >= start
 
 
 def sum_in_update(program: Program) -> None:
     """Let the sums over ranks that only updates read belong to the update: micro-batches are added up before."""
-    readers = program.consumers()
+    readers = Uses(program).readers
     for instruction in program.instructions:
         if instruction.op is Boxing and instruction.phase == BACKWARD and instruction.output not in program.outputs:
             found = readers.get(instruction.output)

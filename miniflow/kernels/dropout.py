@@ -50,13 +50,3 @@ def drop_rest(x, y, keep, seed, offset, threshold, scale):
         kept = word >= threshold
         keep[k] = kept
         y[k] = x[k] * scale if kept else type(scale)(0)
-
-
-@cuda.jit
-def draw_mask(keep, seed, offset, threshold):
-    """The mask of `drop` alone, of whole blocks; arguments as there."""
-    i = cuda.grid(1)
-    if i < keep.size // 4:
-        w0, w1, w2, w3 = random_block(seed, offset, np.uint64(i))
-        k0, k1, k2, k3 = w0 >= threshold, w1 >= threshold, w2 >= threshold, w3 >= threshold
-        keep[4 * i], keep[4 * i + 1], keep[4 * i + 2], keep[4 * i + 3] = k0, k1, k2, k3

@@ -54,15 +54,6 @@ DropoutGrad = make_op(Formula.of(_dropout_grad, "dropout_grad"), "gray")
 add_gradient(DropoutGrad, "dy")(_dropout_grad)
 
 
-class DropoutMask(Op):
-    """Only the `keep` of `Dropout`, for compiled graphs: the op that reads it does the scaling."""
-
-    made_by_passes = True
-
-    def infer(*, shape, p, seed, offset, device):
-        return tuple(shape), bool
-
-
 def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

@@ -12,18 +12,14 @@ import numpy as np
 import pytest
 from bodies import evaluated, random_body
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
-from programs import ProgramBuilder
 
 from miniflow.backends.body import Body, Step, arity
 from miniflow.backends.cpu import pointwise as cpu
 from miniflow.backends.cuda import pointwise as cuda
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch.dispatcher import kernel_on
-from miniflow.errors import GraphError
 from miniflow.formulas.scalar import FORMULAS, expression, is_number, key_of
 from miniflow.graph.codegen.fused import FusedElementwise
-from miniflow.graph.codegen.regions import Contraction
-from miniflow.ops.arithmetic import square
 
 F = "float32"
 fused = kernel_on(FusedElementwise, "cpu")
@@ -143,17 +139,6 @@ def test_special_values_are_as_numpy_has_them():
         compare.assert_close(got, want, rtol=2e-6, atol=1e-37, what=function)
         if function in ("tanh", "erf", "sqrt", "neg"):
             np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
-
-
-def test_regions_that_wait_for_each_other_are_an_error():
-    b = ProgramBuilder()
-    x = b.input(4)
-    first = b(square.op, x)
-    second = b(square.op, first)
-    contraction = Contraction(b.build(b(square.op, second)))
-    contraction.group |= dict.fromkeys((0, 2), [0, 2])
-    with pytest.raises(GraphError, match="2 regions that wait for each other"):
-        contraction.order()
 
 
 def test_polynomials_are_accurate_everywhere():

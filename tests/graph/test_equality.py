@@ -15,21 +15,21 @@ from twins import CLIPS, MODULES, OPTIMIZERS, ROWS, SCHEDULERS, classes
 
 import miniflow as flow
 from miniflow import nn, optim
-from miniflow.graph.passes import elementwise_fusion
+from miniflow.graph.codegen import expressions
 from miniflow.optim import lr_scheduler
 from miniflow.vision import models
 
 ON_EVERY_DEVICE = True
 STEPS = 5
 # the passes that make several operations one: they round differently, or add in another order
-REWRITES = ("elementwise_fusion", "bias_add", "normalization_activation", "fused_update", "add_to_output")
+REWRITES = ("elementwise_fusion", "normalization_activation", "fused_update", "add_to_output")
 ABSTRACT = {"Module", "Optimizer", "LRScheduler"}
 NOT_IN_GRAPHS = {"ReduceLROnPlateau", "LBFGS", "SparseAdam"}  # their steps look at values
 
 
 @pytest.fixture(autouse=True)
 def fusing_also_what_is_small(monkeypatch):
-    monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 1)
+    monkeypatch.setitem(expressions.SMALLEST, "cpu", 1)
 
 
 def classes_of(package, base):

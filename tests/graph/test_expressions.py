@@ -7,6 +7,7 @@ from programs import ProgramBuilder, assert_same_results, op_names
 
 import miniflow as flow
 from miniflow.dispatch.dispatcher import Op
+from miniflow.graph.codegen import expressions
 from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.passes import elementwise_fusion
@@ -19,7 +20,7 @@ BITS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitwiseLeftShift
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
     """Regions of few elements are formed too, and one of all operators."""
-    monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 0)
+    monkeypatch.setitem(expressions.SMALLEST, "cpu", 0)
     monkeypatch.setattr(elementwise_fusion, "MOST_STEPS", 1000)
 
 

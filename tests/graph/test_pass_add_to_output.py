@@ -32,49 +32,11 @@ def part(b: ProgramBuilder, *index, shape=(2, 9)):
     return b(SliceIntoZeros, b.input(*np.empty(shape)[index].shape), shape=shape, index=index)
 
 
-def test_parts_of_a_whole_are_joined():
+def test_of_two_parts_one_is_added_to_the_other():
     b = ProgramBuilder()
-    q, k, v = (part(b, ..., slice(3 * i, 3 * i + 3)) for i in (1, 0, 2))
-    after = accumulated(b, b(Add, b(Add, q, k), v))
-    assert str(after) == (
-        "program:\n"
-        "  %0:f32[2, 3] = input input.0\n"
-        "  %1:f32[2, 3] = input input.1\n"
-        "  %2:f32[2, 3] = input input.2\n"
-        "  %3:f32[2, 9] = cat(%1, %0, %2, dim=1, sizes=(3, 3, 3))\n"
-        "  return %3"
-    )
-
-
-def test_slices_that_have_lost_their_dim_are_stacked():
-    b = ProgramBuilder()
-    rows = [part(b, slice(None), i, ..., shape=(4, 3, 5)) for i in (0, -1, 1)]
-    after = accumulated(b, b(Add, rows[0], b(Add, rows[1], rows[2])))
-    assert op_names(after) == ["stack"] and after.instructions[0].inputs == [b.program.inputs[i] for i in (0, 2, 1)]
-
-
-def test_one_more_term_is_added_to_the_whole():
-    b = ProgramBuilder()
-    x = b.input(2, 9)
-    first, last = part(b, ..., slice(0, 4)), part(b, ..., slice(4, 9))
-    assert op_names(accumulated(b, b(Add, b(Add, first, x), last))) == ["cat", "add"]
-
-
-INCOMPLETE = {
-    "a gap": [slice(0, 3), slice(4, 9)],
-    "an overlap": [slice(0, 5), slice(4, 9)],
-    "a missing end": [slice(0, 3), slice(3, 8)],
-    "steps": [slice(0, None, 2), slice(1, None, 2)],
-    "an index and a slice": [0, slice(1, 9)],
-}
-
-
-@pytest.mark.parametrize("what", INCOMPLETE)
-def test_parts_that_leave_something_out_are_added_one_by_one(what):
-    b = ProgramBuilder()
-    shape = (9, 2)
-    parts = [part(b, index, ..., shape=shape) for index in INCOMPLETE[what]]
-    assert op_names(accumulated(b, b(Add, *parts))) == ["slice_into_zeros", "slice_add"]
+    parts = [part(b, ..., slice(3 * i, 3 * i + 3)) for i in (1, 0, 2)]
+    after = accumulated(b, b(Add, b(Add, *parts[:2]), parts[2]))
+    assert op_names(after) == ["slice_into_zeros", "slice_add", "slice_add"]
 
 
 def test_a_part_is_added_where_it_belongs():
@@ -159,21 +121,6 @@ def test_kernels_leave_their_inputs_alone_unless_they_are_given_their_memory(nam
     assert (total == old).all() and into.in_place == (0,)
     into.run(total, total, *rest, **attrs)
     assert_close(total, expected)
-
-
-def test_a_projection_taken_apart_has_its_gradient_in_one_piece():
-    weight = flow.tensor(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), requires_grad=True)
-
-    def step(x):
-        q, k, v = flow.nn.functional.linear(x, weight).chunk(3, -1)
-        (q * k + v).sum().backward()
-        return weight.grad
-
-    before = recorded(step, (5, 4), states={"weight": weight})
-    after = assert_unchanged(before, add_to_output.run)
-    assert op_names(before).count("slice_into_zeros") == 3 and "slice_into_zeros" not in op_names(after)
-    assert op_names(after).count("cat") == 1
-    assert_same_results(before, after, **EXACT)
 
 
 def test_a_tied_table_has_its_gradient_in_one_piece():

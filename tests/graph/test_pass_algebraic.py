@@ -7,6 +7,7 @@ from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_n
 
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import algebraic, dead_code
+from miniflow.graph.uses import Uses
 from miniflow.ops.permute import Transpose
 from miniflow.ops.promotion import Cast, ToInteger
 from miniflow.ops.shape import Expand, SumToShape, View
@@ -139,7 +140,7 @@ def test_operands_are_not_expanded_where_they_are_broadcast():
     wide = b(Expand, y, shape=(3, 4))
     after = simplified(b, b(Mul, wide, x), b(Sub, x, wide), b(Where, c, wide, 0.0), b(Mul, wide, wide))
     assert op_names(after) == ["expand", "mul", "sub", "where", "mul"]
-    expanded = [i.op.function_name for i in after.consumers()[after.instructions[0].output]]
+    expanded = [i.op.function_name for i in Uses(after).readers[after.instructions[0].output]]
     assert expanded == ["mul"]  # the last, of which one operand has to bring the shape
 
 

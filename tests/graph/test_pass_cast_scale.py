@@ -7,6 +7,7 @@ from op_classes import Div, Mul, Neg
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, op_names, random_program
 
 from miniflow.backends.registry import KERNELS, Kernel
+from miniflow.graph.codegen import expressions
 from miniflow.graph.ir import BACKWARD
 from miniflow.graph.passes import cast_scale
 from miniflow.ops.promotion import Cast
@@ -17,7 +18,7 @@ FLOAT32, FLOAT16 = np.dtype("float32"), np.dtype("float16")
 @pytest.fixture(autouse=True)
 def without_compilation(monkeypatch):
     """Arrays of any size; each step of a region runs by itself."""
-    monkeypatch.setitem(cast_scale.SMALLEST, "cpu", 0)
+    monkeypatch.setitem(expressions.SMALLEST, "cpu", 0)
     monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(step_by_step, returns=True))
 
 
@@ -56,15 +57,6 @@ def test_what_is_left_alone():
     later = b(Mul, cast, 2.0)
     program = b.build(product, negative, later)
     assert cast_scale.run(program) is program
-
-
-def test_small_arrays_share_the_loop_of_large_ones(monkeypatch):
-    monkeypatch.setitem(cast_scale.SMALLEST, "cpu", 6)
-    for shapes, fused in (([(5,), (2,)], 0), ([(5,), (6,)], 2)):
-        b = ProgramBuilder()
-        inputs = [b.input(*shape, dtype="float16") for shape in shapes]
-        after = cast_scale.run(b.build(*[b(Mul, b(Cast, x, dtype=FLOAT32), 0.5) for x in inputs]))
-        assert op_names(after).count("fused_elementwise") == fused
 
 
 def test_three_in_a_row_are_a_pair_and_one():

@@ -12,6 +12,7 @@ from miniflow import nn
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import accumulation, cse, dead_code
 from miniflow.graph.passes.checkpointing import flagged, run, segments_of
+from miniflow.graph.uses import Uses
 from miniflow.ops.matmul import Linear, Matmul
 from miniflow.ops.normalization import BatchNorm
 
@@ -192,7 +193,7 @@ def test_backward_reads_nothing_of_a_segment_but_what_others_need(name):
     for instruction in after.instructions:
         if instruction.phase == BACKWARD and instruction.after is None and flagged(instruction.scope, scopes):
             left = [slot for slot in instruction.reads if slot in inside and slot not in entering]
-            outside = [i for s in left for i in after.consumers()[s] if not flagged(i.scope, scopes)]
+            outside = [i for s in left for i in Uses(after).readers[s] if not flagged(i.scope, scopes)]
             assert not left or outside, f"{instruction.op.function_name} {instruction.scope} keeps {left}"
 
 

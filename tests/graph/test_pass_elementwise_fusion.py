@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 from bodies import step_by_step
-from op_classes import Abs, Add, Exp, Gelu, Gt, Mul, Neg, Pow, Relu, ReluGrad, Sin, Sub, Tanh, Where
+from op_classes import Add, Exp, Gelu, Gt, Mul, Neg, Pow, Relu, ReluGrad, Sin, Sub, Tanh, Where
 from programs import ProgramBuilder, assert_same_results, assert_unchanged, of_model, op_names, random_program
 
 import miniflow as flow
 from miniflow import nn
 from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.graph import trace
-from miniflow.graph.codegen.regions import Contraction, peak_bytes
+from miniflow.graph.codegen import expressions
+from miniflow.graph.codegen.regions import fuse
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
+from miniflow.graph.plan import plan
+from miniflow.graph.rewrite import Groups
 from miniflow.ops.matmul import Matmul
 from miniflow.ops.promotion import Cast
 from miniflow.ops.reduction import Sum
@@ -24,7 +27,7 @@ PLAIN = {"transpose_x": False, "transpose_y": False}
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
     """Regions of few elements are formed too; each step runs by itself: what is tested is which are formed."""
-    monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 0)
+    monkeypatch.setitem(expressions.SMALLEST, "cpu", 0)
     monkeypatch.setitem(KERNELS["cpu"], "FusedElementwise", Kernel(step_by_step, returns=True))
 
 
@@ -56,15 +59,6 @@ def test_what_others_read_leaves_the_region():
         "  %3:f32[4, 4] = matmul(%1, %1, transpose_x=False, transpose_y=False)",
         "  return %2, %3",
     ]
-    assert_same_results(before, after, special=True)
-
-
-def test_readers_of_one_array_come_together():
-    b = ProgramBuilder()
-    x, y = b.input(4, 4), b.input(4, 4)
-    before = b.build(b(Mul, x, y), b(Neg, x))
-    after = assert_unchanged(before, elementwise_fusion.run)
-    assert op_names(after) == ["fused_elementwise"]
     assert_same_results(before, after, special=True)
 
 
@@ -120,7 +114,7 @@ def test_what_is_left_alone():
 
 
 def test_small_arrays_and_single_ops_are_left_alone(monkeypatch):
-    monkeypatch.setitem(elementwise_fusion.SMALLEST, "cpu", 17)
+    monkeypatch.setitem(expressions.SMALLEST, "cpu", 17)
     b = ProgramBuilder()
     x, y = b.input(4, 4), b.input(5, 4)
     program = b.build(b(Exp, b(Neg, x)), b(Exp, y))
@@ -143,9 +137,9 @@ def test_fused_regions_are_fused_again():
     b = ProgramBuilder()
     x = b.input(4, 4)
     before = b.build(b(Neg, b(Sub, b(Mul, b(Add, x, 1.0), 2.0), 1.0)))
-    contraction = Contraction(before)
-    assert contraction.merge(0, 1)
-    after = elementwise_fusion.run(contraction.fused())
+    groups = Groups(before)
+    groups.merge(*before.instructions[:2])
+    after = elementwise_fusion.run(groups.replaced(fuse))
     assert str(after).splitlines()[-2] == (
         "  %1:f32[4, 4] = fused_elementwise(%0, body={v0 = add(x0, 1.0); v1 = mul(v0, 2.0); v2 = sub(v1, 1.0); "
         "v3 = neg(v2) -> v3})"
@@ -163,7 +157,7 @@ def test_a_region_does_not_hold_memory_for_long():
         last = b(Matmul, last, w, **PLAIN)
     before = b.build(b(Add, b(Neg, last), x), *sums)
     after = elementwise_fusion.run(before)
-    assert peak_bytes(after) <= peak_bytes(before)
+    assert plan(after).peak_after <= plan(before).peak_after
     assert_same_results(before, after)
 
 
@@ -194,86 +188,6 @@ def test_training_steps_form_regions():
     after = assert_unchanged(before, elementwise_fusion.run)
     fused = [i for i in after.instructions if i.op.__name__ == "FusedElementwise"]
     assert {i.phase for i in fused} == {FORWARD, BACKWARD}
-    assert_same_results(before, after)
-
-
-def test_backward_computes_cheap_values_again():
-    b = ProgramBuilder()
-    x, y = b.input(4, 4), b.input(4, 4)
-    active = b(Exp, b(Mul, x, y))
-    negative = b(Neg, active)
-    forward = b(Sum, b(Mul, negative, y), dim=None, keepdim=False)
-    b.phase = BACKWARD
-    before = b.build(forward, b(Mul, b(Mul, x, active), negative))
-    after = assert_unchanged(before, elementwise_fusion.run)
-    assert str(after).splitlines()[3:] == [
-        "  %2:f32[4, 4], %3:f32[4, 4] = fused_elementwise(%0, %1, "
-        "body={v0 = mul(x0, x1); v1 = exp(v0); v2 = neg(v1); v3 = mul(v2, x1) -> v1, v3})",
-        "  %4:f32[] = sum(%3, dim=None, keepdim=False)",
-        "  %5:f32[4, 4] = fused_elementwise(%0, %2, body={v0 = mul(x0, x1); v1 = neg(x1); v2 = mul(v0, v1) -> v2})",
-        "  return %4, %5",
-    ]
-    assert_same_results(before, after)
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_what_is_computed_again_from_a_copy_stands_behind_it_or_reads_the_original(order):
-    b = ProgramBuilder()
-    x, w = b.input(4, 4), b.parameter(4, 4)
-    doubled = b(Mul, x, 2.0)
-    size = b(Abs, doubled)
-    forward = b(Sum, b(Mul, size, w), dim=None, keepdim=False)
-    b.phase = BACKWARD
-    readers = [lambda: b(Sum, b(Mul, doubled, x), dim=0, keepdim=True), lambda: b(Matmul, b(Mul, size, w), w, **PLAIN)]
-    results = [reader() for reader in readers[::order]]
-    before = b.build(forward, *results)
-    again = assert_unchanged(before, elementwise_fusion.computed_again)
-    assert op_names(again).count("mul") == 5 and op_names(again).count("abs") == 2
-    assert_same_results(before, again)
-    assert_same_results(before, elementwise_fusion.run(before))
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("number", range(30))
-def test_cheap_values_that_backward_reads_at_random_distances_keep_their_results(number):
-    random = np.random.default_rng(number)
-    b = ProgramBuilder(seed=number)
-    cheap = [lambda x: b(Mul, x, 2.0), lambda x: b(Abs, x), lambda x: b(Neg, x), lambda x: b(Relu, x)]
-    pool = [b.input(4, 4)]
-    for _ in range(6):
-        pool.append(cheap[random.integers(len(cheap))](pool[random.integers(len(pool))]))
-    results = [b(Exp, pool[-1])]
-    b.phase = BACKWARD
-    for _ in range(8):
-        x, y = (pool[i] for i in random.integers(len(pool), size=2))
-        results.append(b(Mul, x, y))
-        if random.random() < 0.3:
-            results.append(b(Matmul, results[-1], results[-1], **PLAIN))
-    before = b.build(*results)
-    assert_same_results(before, assert_unchanged(before, elementwise_fusion.computed_again))
-    assert_same_results(before, elementwise_fusion.run(before))
-
-
-def test_what_others_wait_for_is_not_computed_again():
-    b = ProgramBuilder()
-    x = b.input(4, 4)
-    negative = b(Neg, x)
-    b.phase, b.after = BACKWARD, negative
-    last = b(Sum, x, dim=0, keepdim=False)
-    b.after = None
-    before = b.build(last, b(Mul, x, negative))
-    assert_same_results(before, assert_unchanged(before, elementwise_fusion.run))
-
-
-def test_what_is_saved_anyway_is_not_computed_again():
-    b = ProgramBuilder()
-    x = b.input(4, 4)
-    negative = b(Neg, b(Exp, x))
-    product = b(Matmul, negative, x, **PLAIN)  # has to be stored for it
-    b.phase = BACKWARD
-    before = b.build(product, b(Mul, b(Neg, x), negative))
-    after = assert_unchanged(before, elementwise_fusion.run)
-    assert "neg" not in after.instructions[-1].attrs["body"].text.replace("neg(x0)", "")
     assert_same_results(before, after)
 
 

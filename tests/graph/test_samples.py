@@ -10,7 +10,7 @@ from samples import POINTWISE, REDUCTIONS, Row, Sample
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.graph.passes import elementwise_fusion
+from miniflow.graph.codegen import expressions
 
 Call = tuple[Row, Sample]
 
@@ -72,7 +72,7 @@ class Everything(nn.Graph):
     ],
 )
 def test_a_graph_of_all_rows(monkeypatch, name, device):
-    monkeypatch.setitem(elementwise_fusion.SMALLEST, device, 0)
+    monkeypatch.setitem(expressions.SMALLEST, device, 0)
     flow.set_default_device(device)
     group = GROUPS[name]
     tensors = [

@@ -6,10 +6,7 @@ from both import agree
 from kernel_cases import CAPABILITIES, Case, compile_case, run_checked
 from philox_reference import words_reference
 
-import miniflow as flow
-from miniflow.dispatch.dispatcher import kernel_on
-from miniflow.kernels.dropout import draw_mask, drop, drop_rest
-from miniflow.ops.dropout import DropoutMask
+from miniflow.kernels.dropout import drop, drop_rest
 
 SEED, OFFSET = 7, 3
 KEY = np.uint64(SEED), np.uint64(OFFSET)
@@ -43,22 +40,6 @@ def test_drop(size, p):
     np.testing.assert_array_equal(y, np.where(want, x * scale, 0))
 
 
-@pytest.mark.parametrize("size", [4, 8, 256, 260, 1024])
-def test_the_mask_alone(size):
-    keep = room(size)
-    draw_mask[-(-size // 256), 64](keep, *KEY, threshold(0.3))
-    want = words_reference(SEED, OFFSET, size // 4).ravel() >= threshold(0.3)
-    np.testing.assert_array_equal(keep, want)
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (4,), (), (0, 2), (7, 41)], ids=str)
-def test_the_mask_agrees_with_the_cpu(shape):
-    place = flow.device("cuda")
-    attrs = {"shape": shape, "p": 0.4, "seed": SEED, "offset": OFFSET, "device": place}
-    want = kernel_on(DropoutMask, "cpu")(**attrs)
-    np.testing.assert_array_equal(kernel_on(DropoutMask, "cuda")(**attrs).numpy(), want)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("shape", [(3, 5), (4,), (), (0, 2)], ids=str)
 def test_agrees_with_the_cpu(shape, dtype):
@@ -74,7 +55,6 @@ def test_dropped_infinities_are_zero():
 CASES = [
     Case("drop", drop, lambda: [values(68), nan(68), room(68), *KEY, threshold(0.4), np.float32(2)], 1, 32),
     Case("rest", drop_rest, lambda: [values(7), nan(7), room(7), *KEY, threshold(0.4), np.float32(2)], 1, 4),
-    Case("mask", draw_mask, lambda: [room(68), *KEY, threshold(0.4)], 1, 32),
 ]  # fmt: skip
 
 

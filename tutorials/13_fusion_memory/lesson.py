@@ -194,11 +194,10 @@ for name in PIPELINE:
 print(*[i.attrs["body"] for i in step.ir.instructions if i.op.__name__ == "FusedElementwise"], sep="\n")
 
 # %% [markdown]
-# `multi_tensor_update` makes one update of six. `dropout_mask` splits dropout into the draw of random numbers and a
-# product that can be fused. Forward and backward are not fused with each other: values would have to be kept longer.
-# `step.config.disable_pass("elementwise_fusion")` before the first call switches a pass off, and the variable
-# `MINIFLOW_DEBUG_PASS=ALL` prints the program before and after each. `show()` draws the program: forward goes down,
-# gradients come up, and dark boxes were fused.
+# `multi_tensor_update` makes one update of six. Forward and backward are not fused with each other: values would have
+# to be kept longer. `step.config.disable_pass("elementwise_fusion")` before the first call switches a pass off, and the
+# variable `MINIFLOW_DEBUG_PASS=ALL` prints the program before and after each. `show()` draws the program: forward goes
+# down, gradients come up, and dark boxes were fused.
 
 # %%
 figure = step.show()

@@ -194,11 +194,6 @@ def dropout(out, x, *, p, seed, offset):
     share(scale_kept, x.size, x.size, y, keep, np.ascontiguousarray(x).reshape(-1), scale)
 
 
-@kernel("cpu")
-def dropout_mask(keep, *, shape, p, seed, offset, device):
-    fill_blocks(fill_mask, 4, keep.reshape(-1), *draw_key(seed, offset), threshold(p))
-
-
 def threshold(p: float) -> np.uint64:
     """A word of 32 random bits is below this number with probability p."""
     return np.uint64(round(p * 2**32))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from miniflow.backends.cpu.random import draw_key, threshold
 from miniflow.backends.cuda.array import bits, contiguous
 from miniflow.backends.cuda.launch import each, launch
-from miniflow.backends.cuda.random import draw
 from miniflow.backends.registry import kernel
 from miniflow.kernels import dropout as kernels
 
@@ -20,8 +17,3 @@ def dropout(out, x, *, p, seed, offset):
     each(kernels.drop, x.size // 4, *arguments)
     if x.size % 4:
         launch(kernels.drop_rest, 1, 4, *arguments)
-
-
-@kernel("cuda")
-def dropout_mask(keep, *, shape, p, seed, offset, device):
-    draw(bits(keep), kernels.draw_mask, np.uint8, *draw_key(seed, offset), threshold(p))

@@ -2,7 +2,7 @@
 
 An instruction is fused if its operator is pointwise, and its operands are floats of one dtype, or bools. Left out are
 operators on integers (their overflow and division are subtle), those for which compiled loops are slower than NumPy's,
-and those whose attributes vary from call to call, or that refuse some values.
+those on few elements, and those whose attributes vary from call to call, or that refuse some values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from miniflow.backends.body import CAST, CASTABLE, Body, Step, computed
 from miniflow.formulas.scalar import FLOATS, HALVES, expression, is_number, key_of
 from miniflow.graph.ir import Instruction, Slot, scalars_in
 from miniflow.ops.pointwise import Pointwise
+
+SMALLEST = {"cpu": 1024, "cuda": 0}  # elements: less work is not worth the compilation
 
 
 class Region:
@@ -110,7 +112,7 @@ def is_fusible(instruction: Instruction) -> bool:
     if "body" in instruction.attrs:
         return True
     slots = [x for x in instruction.inputs if isinstance(x, Slot)]
-    if not op.single or not slots:
+    if not op.single or not slots or instruction.output.size < SMALLEST[instruction.output.device.type]:
         return False
     if issubclass(op, Pointwise):
         return is_float_or_bool(instruction) and not is_slow(instruction)

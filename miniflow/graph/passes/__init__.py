@@ -42,13 +42,12 @@ PIPELINE = (
     # several instructions as one
     "normalization_activation",
     "dropout_mask",
-    "bias_add",
     "cast_scale",
     "fused_update",
     "multi_tensor_update",
     "elementwise_fusion",
     # in which order
-    "early_update",
+    "schedule",
 )
 GLOBAL = 4  # how many of them run on programs over global arrays, before these are lowered
 VARIABLE = "MINIFLOW_DEBUG_PASS"

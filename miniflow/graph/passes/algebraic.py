@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
-from miniflow.graph.strides import Strides
+from miniflow.graph.uses import Uses
 from miniflow.ops.arithmetic import Add, Mul, Neg, Sub
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast, ToInteger, broadcast_shape
@@ -41,12 +41,12 @@ Rewrite = Slot | Instruction | None
 
 def run(program: Program) -> Program:
     """The program after all rules; each sees its inputs as the rules before left them."""
-    strides = Strides(program)
+    uses = Uses(program)
     made: Made = {}
     new: dict[Slot, Slot] = {}
     kept = []
     for instruction in program.instructions:
-        changed = simplified(rewired(instruction, new), made, strides)
+        changed = simplified(rewired(instruction, new), made, uses)
         if isinstance(changed, Slot):
             new[instruction.output] = changed
         else:
@@ -64,7 +64,7 @@ def rewired(instruction: Instruction, new: dict[Slot, Slot]) -> Instruction:
     return instruction.with_(inputs=[follow(new, x) if isinstance(x, Slot) else x for x in instruction.inputs])
 
 
-def simplified(instruction: Instruction, made: Made, strides: Strides) -> Slot | Instruction:
+def simplified(instruction: Instruction, made: Made, uses: Uses) -> Slot | Instruction:
     """The instruction after the rules for its op, again and again until none applies.
 
     A slot stands for a result only if nothing is broadcast or converted between them, and if it lies in memory alike.
@@ -72,8 +72,8 @@ def simplified(instruction: Instruction, made: Made, strides: Strides) -> Slot |
     for rule in (*RULES.get(instruction.op.__name__, ()), *GENERAL):
         result = rule(instruction, made)
         if isinstance(result, Instruction):
-            return simplified(result, made, strides)
-        if isinstance(result, Slot) and strides.same(result, instruction.output):
+            return simplified(result, made, uses)
+        if isinstance(result, Slot) and uses.same_layout(result, instruction.output):
             return result
     return instruction
 

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from miniflow.graph.ir import BACKWARD, UPDATE, Instruction, Program, Slot, replaced
+from miniflow.graph.uses import Uses
 from miniflow.ops.loss_scale import AmpBlackIdentity
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.promotion import Cast
@@ -67,7 +68,7 @@ class Choice:
         for instruction in program.instructions:
             for slot in floats(instruction.inputs):
                 self.readers.setdefault(slot, []).append(instruction)
-        self.made_by = program.producers()
+        self.made_by = Uses(program).made
         self.results = set(program.results)
         self.black = self.find_black()
         self.half = self.between_white()

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
+from miniflow.graph.uses import Uses
 from miniflow.ops.normalization import BatchNorm
 
 NOT_AGAIN = (BatchNorm,)
@@ -73,9 +74,9 @@ class Checkpointing:
 
     def __init__(self, program: Program, scopes: Collection[str]):
         self.program, self.scopes = program, scopes
-        self.consumers = program.consumers()
+        uses = Uses(program)
         self.position = {i: n for n, i in enumerate(program.instructions)}
-        self.producers = program.producers()
+        self.consumers, self.producers = uses.readers, uses.made
         self.kept: set[Slot] = set(program.results)
         self.copies: dict[Instruction, list[Instruction]] = {}
         self.instead: dict[Instruction, dict[Slot, Slot]] = {}

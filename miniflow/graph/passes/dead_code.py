@@ -32,15 +32,8 @@ def living_instructions(program: Program) -> list[Instruction]:
     needed: set[Slot] = set(program.results)
     living = []
     for instruction in reversed(program.instructions):
-        has_effect = may_refuse(instruction) or instruction.op.communicates
+        has_effect = instruction.may_refuse or instruction.op.communicates
         if has_effect or any(slot in needed for slot in instruction.outputs):
             living.append(instruction)
             needed.update(instruction.waits_for)
     return living[::-1]
-
-
-def may_refuse(instruction: Instruction) -> bool:
-    """Whether it raises for some values of its inputs."""
-    if instruction.op.checks_values == "integers":
-        return instruction.output.dtype.kind in "iu"
-    return bool(instruction.op.checks_values)

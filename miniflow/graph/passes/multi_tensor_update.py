@@ -6,7 +6,7 @@
 A network has many small parameters, and what one update costs there is the call. The kernels of updates take lists;
 the merged instruction takes the place of the last of its parts. Updates are merged if op, device, condition and all
 attributes are equal; those in `op.per_parameter` are joined. Large ones stay alone: the cost of their call does not
-count, and `early_update` may put them where their gradients are made. No bit changes.
+count, and they can be updated where their gradients are made. No bit changes.
 
 Source: OneFlow's MultiTensorModelUpdatePass; `torch._foreach_add_`.
 """

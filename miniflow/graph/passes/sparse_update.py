@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import Any
 
 from miniflow.graph.ir import UPDATE, Instruction, Program, Scalar, Slot, substitute
+from miniflow.graph.uses import Uses
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
 from miniflow.ops.arithmetic import Add, Div, Mul
 from miniflow.ops.embedding import NO_PADDING, EmbeddingGrad
@@ -112,7 +113,8 @@ class Images:
 
     def __init__(self, program: Program):
         self.program = program
-        self.producers, self.consumers = program.producers(), program.consumers()
+        uses = Uses(program)
+        self.producers, self.consumers = uses.made, uses.readers
         self.made: dict[Slot, tuple[Slot, Slot]] = {}
         self.replacements: dict[Instruction, list[Instruction]] = {}
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from miniflow.graph.ir import BACKWARD, FORWARD, OPTIMIZER, UPDATE, Instruction, Program, Slot
+from miniflow.graph.uses import Uses
 from miniflow.parallel.boxing import box
 from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray
@@ -66,7 +67,8 @@ class Sharing:
 
     def __init__(self, program: Program, zero: Zero):
         self.program, self.zero = program, zero
-        self.makers, self.readers = program.producers(), program.consumers()
+        uses = Uses(program)
+        self.makers, self.readers = uses.made, uses.readers
         self.updates = [i for i in program.instructions if i.mutates]
         self.layouts = dict(self.choose())
         self.leaves = dict(self.leaves_of_gradients())

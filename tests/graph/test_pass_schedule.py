@@ -1,4 +1,4 @@
-"""early_update: a golden text, what an update has to wait for, lower peaks, and bits that stay."""
+"""schedule: a golden text, what an update has to wait for, lower peaks, and bits that stay."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from training import Training
 import miniflow as flow
 from miniflow import nn, optim
 from miniflow.graph.ir import UPDATE
-from miniflow.graph.passes import early_update, multi_tensor_update
+from miniflow.graph.passes import schedule
 from miniflow.graph.plan import plan
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
 from miniflow.ops.shape import View
@@ -18,12 +18,6 @@ from miniflow.optim.sgd import SgdUpdate
 
 ATTRS = {"fresh": [False], "lr": 0.5, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0}
 ATTRS["maximize"] = False
-
-
-@pytest.fixture(autouse=True)
-def everything_is_large(monkeypatch):
-    monkeypatch.setattr(early_update, "LARGE", 4)
-    monkeypatch.setattr(multi_tensor_update, "LARGE", 4)
 
 
 def update(b, parameter, gradient):
@@ -43,7 +37,7 @@ def test_golden():
     update(b, q, h)
     update(b, p, g)
     before = b.build(y)
-    after = assert_unchanged(before, early_update.run)
+    after = assert_unchanged(before, schedule.run)
     attrs = "fresh=[False], lr=0.5, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, maximize=False"
     assert str(after) == (
         "program:\n"
@@ -52,19 +46,19 @@ def test_golden():
         "  %2:f32[4] = parameter q\n"
         "  %3:f32[2] = parameter small\n"
         "  %4:f32[2] = constant [1., 2.]\n"
-        "  %5:f32[4] = mul(%0, %2)\n"
-        f"  %6:f32[4] = sgd_update(%1, %5, None, {attrs})\n"
-        "  %7:f32[4] = exp(%5)\n"
-        f"  %8:f32[4] = sgd_update(%2, %7, None, {attrs})\n"
-        "  %9:f32[4] = neg(%7)\n"
-        f"  %10:f32[2] = sgd_update(%3, %4, None, {attrs})\n"
-        "  write small <- %10\n"
-        "  write q <- %8\n"
-        "  write p <- %6\n"
-        "  return %9"
+        f"  %5:f32[2] = sgd_update(%3, %4, None, {attrs})\n"
+        "  %6:f32[4] = mul(%0, %2)\n"
+        f"  %7:f32[4] = sgd_update(%1, %6, None, {attrs})\n"
+        "  %8:f32[4] = exp(%6)\n"
+        f"  %9:f32[4] = sgd_update(%2, %8, None, {attrs})\n"
+        "  %10:f32[4] = neg(%8)\n"
+        "  write small <- %5\n"
+        "  write q <- %9\n"
+        "  write p <- %7\n"
+        "  return %10"
     )
     assert_same_results(before, after, special=True)
-    assert early_update.run(after) is after
+    assert schedule.run(after) is after
 
 
 def test_an_update_waits_for_readers_of_the_old_value_also_through_views():
@@ -77,7 +71,7 @@ def test_an_update_waits_for_readers_of_the_old_value_also_through_views():
     last = b(Neg, y)
     update(b, p, g)
     before = b.build(last, z)
-    after = assert_unchanged(before, early_update.run)
+    after = assert_unchanged(before, schedule.run)
     assert op_names(after) == ["exp", "view", "exp", "neg", "neg", "sgd_update", "neg"]
     assert_same_results(before, after)
 
@@ -91,7 +85,7 @@ def test_what_needs_all_gradients_stays_behind_them():
     for parameter, gradient in zip((p, q), clipped, strict=True):
         update(b, parameter, gradient)
     before = b.build()
-    after = assert_unchanged(before, early_update.run)
+    after = assert_unchanged(before, schedule.run)
     names = ["exp", "total_norm", "clip_grad_norm", "clip_grad_norm", "sgd_update", "sgd_update"]
     assert op_names(after) == names
     assert_same_results(before, after)
@@ -104,7 +98,7 @@ def test_a_bound_on_the_values_comes_along():
     y = b(Neg, b(Neg, g))
     update(b, p, b(ClipGradValue, b(Mul, g, 2.0), clip_value=0.5))
     before = b.build(y)
-    after = early_update.run(before)
+    after = schedule.run(before)
     assert op_names(after) == ["exp", "neg", "neg", "mul", "clip_grad_value", "sgd_update"]
     assert_same_results(before, after)
 
@@ -116,7 +110,7 @@ def test_an_update_stays_before_readers_of_its_new_value():
     shown = b(Neg, update(b, q, new))
     old = b(Exp, b(Mul, p, q))
     before = b.build(shown, old)
-    after = assert_unchanged(before, early_update.run)
+    after = assert_unchanged(before, schedule.run)
     assert op_names(after)[:3] == ["sgd_update", "sgd_update", "neg"]
     assert_same_results(before, after)
 
@@ -158,7 +152,7 @@ def test_training_steps_give_the_same_bits_in_less_memory(rule):
     draw = np.random.default_rng(0)
     x, y = (flow.tensor(draw.normal(size=s), dtype=flow.float32) for s in ((4, 30), (4, 1)))
     before = training.record(x._array, y._array)
-    after = assert_unchanged(before, early_update.run)
+    after = assert_unchanged(before, schedule.run)
     assert_same_results(before, after)
     if not x.is_cuda:
         assert plan(after).arena_bytes < 0.5 * plan(before).arena_bytes
@@ -187,5 +181,5 @@ def test_random_programs_give_the_same_bits(seed):
                 program.instructions.append(reader)
                 program.outputs.append(shown)
             program.writes[state] = result
-    after = assert_unchanged(program, early_update.run)
+    after = assert_unchanged(program, schedule.run)
     assert_same_results(program, after)
