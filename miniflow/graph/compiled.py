@@ -166,9 +166,9 @@ class Compiled:
 
     # running it
 
-    def run(self, arrays: list[Any]) -> Any:
-        """One call: what `build` returned, with the values of this call."""
-        return self._finish(self.replay(arrays))
+    def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:
+        """One call: what `build` returned, with the values of this call; `drawn` are its random draws, made before."""
+        return self._finish(self.replay(arrays, drawn))
 
     def _finisher(self) -> Callable[[list[Any]], Any]:
         """What has to be done with the outputs of a replay."""

@@ -31,13 +31,14 @@ class GlobalReplay(Replay):
             owned = slot.device.placement.owned
             self.results.append(joined(slot, dict(zip(owned, shapes, strict=False)), steps))
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], drawn: list[tuple[int, int]] | None = None) -> list[Any]:
         """The outputs of one call; states are changed in place.
 
         Args:
             inputs: global arrays of the layouts of the inputs.
+            drawn: see `Replay`.
         """
-        arrays = iter(super().__call__([shard for x in inputs for shard in x.shards.values()]))
+        arrays = iter(super().__call__([shard for x in inputs for shard in x.shards.values()], drawn))
         for tensor in self.global_written:
             tensor._array.wrote()
             tensor._written()

@@ -38,12 +38,14 @@ copies: `build` does not change what was passed, and one in memory that `build` 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -72,6 +74,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLANS_KEPT = 10
+
+
+@functools.cache
+def worker() -> ThreadPoolExecutor:
+    """The thread that runs submitted calls, created on first use."""
+    return ThreadPoolExecutor(1, "miniflow.nn.Graph")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=worker.cache_clear)  # a forked child does not have the threads of its parent
 
 _counts: defaultdict[str, itertools.count] = defaultdict(itertools.count)
 
@@ -158,6 +170,56 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                 plan, arrays = self._find(args, kwargs)
             return plan.run(arrays)
 
+    def submit(self, *args: Any, **kwargs: Any) -> Future:
+        """Call the graph in a worker thread, so that the program prepares the next inputs meanwhile.
+
+        One thread runs the submitted calls of all graphs, in order. A call that has to compile does so first, here.
+        Random numbers are drawn here too, so that they are those of a program that calls the graph itself. Until the
+        result is there, leave alone the inputs, and what the call reads and writes: parameters, learning rates. Calls
+        that are not submitted may run before one that waits.
+
+        Args:
+            args, kwargs: as of a call.
+
+        Returns:
+            a future: `result()` waits for what the call returns, and raises what it raises.
+
+        Raises:
+            as a call, for inputs that do not fit.
+
+        >>> import miniflow as flow
+        >>> class Double(flow.nn.Graph):
+        ...     def build(self, x):
+        ...         return 2 * x
+        >>> double, waiting = Double(), None
+        >>> for i in range(3):
+        ...     x = flow.full((2,), float(i))  # while the call before runs
+        ...     if waiting is not None:
+        ...         print(waiting.result().tolist())
+        ...     waiting = double.submit(x)
+        [0.0, 0.0]
+        [2.0, 2.0]
+        >>> waiting.result().tolist()
+        [4.0, 4.0]
+
+        Source: `concurrent.futures.Executor.submit`.
+        """
+        if modes.tracer is not None or modes.autocast is not None:
+            self._heed_modes()
+        if kwargs:
+            kwargs = self._initialised()._in_order(kwargs)
+        found = self._initialised()._fitting(args, kwargs)
+        if found is None:
+            with self._lock:
+                found = self._find(args, kwargs)
+        plan, arrays = found
+        return worker().submit(self._run, plan, arrays, plan.program.draws.drawn())
+
+    def _run(self, plan: Compiled, arrays: list[Any], drawn: list[tuple[int, int]]) -> Any:
+        with self._lock:
+            self._use(plan)
+            return plan.run(arrays, drawn)
+
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for inputs like these without running it."""
         if modes.tracer is not None:
@@ -174,13 +236,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]]:
         """The plan for a call, compiled if there is none, and the arrays of its tensors."""
-        for plan in reversed(self._plans):
-            arrays = plan.arrays_of(args, kwargs)
-            if arrays is not None and plan.is_up_to_date():
-                self._plans.remove(plan)
-                self._plans.append(plan)
-                break
-        else:
+        found = self._fitting(args, kwargs)
+        if found is None:
             check_arguments(f"{self.name}.build", self.build, args, kwargs)
             tensors, tree = flatten((args, kwargs))
             for tensor in tensors:
@@ -190,9 +247,25 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             plan = self._add_plan(tree, [describe.meta(tensor._array) for tensor in tensors])
             for tensor in tensors:
                 plan.refuse_updated(tensor)
-            arrays = [tensor._array for tensor in tensors]
-        self.__dict__.update(_last=plan, _recording=plan.recording)
-        return plan, arrays
+            found = plan, [tensor._array for tensor in tensors]
+        self._use(found[0])
+        return found
+
+    def _fitting(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]] | None:
+        """The plan for a call, and the arrays of its tensors, if there is one."""
+        for plan in reversed(self._plans):
+            arrays = plan.arrays_of(args, kwargs)
+            if arrays is not None and plan.is_up_to_date():
+                return plan, arrays
+        return None
+
+    def _use(self, plan: Compiled) -> None:
+        """Note that a plan is the one used last."""
+        if plan is not self._last:
+            self.__dict__.update(_last=plan, _recording=plan.recording)
+            if plan in self._plans:
+                self._plans.remove(plan)
+                self._plans.append(plan)
 
     def _add_plan(self, tree: Tree, metas: Sequence[tuple]) -> Compiled:
         reason = self._explain(tree, metas)

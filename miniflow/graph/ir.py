@@ -181,9 +181,13 @@ class Draws:
             Scalar(f"draw.{number}.offset", lambda: self._taken[number][1]),
         )
 
-    def take(self) -> None:
-        """Take all draws of a call."""
-        self._taken = self.agree([generator.next_draw() for generator in self.generators])
+    def drawn(self) -> list[tuple[int, int]]:
+        """Seed and offset of each draw of the next call."""
+        return [generator.next_draw() for generator in self.generators]
+
+    def take(self, drawn: list[tuple[int, int]] | None = None) -> None:
+        """Take all draws of a call; `drawn` are those that were made for it before."""
+        self._taken = self.agree(self.drawn() if drawn is None else drawn)
 
     def repeated(self, times: int) -> Draws:
         """The draws of `times` calls, one after the other: draw N of call k is number k * len(generators) + N."""

@@ -67,17 +67,18 @@ class Replay:
         self._lock = threading.Lock()
         self._function: Callable | None = self._bind()
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], drawn: list[tuple[int, int]] | None = None) -> list[Any]:
         """The outputs of one call; states are changed in place.
 
         Args:
             inputs: arrays of the shapes, dtypes and devices of `program.inputs`.
+            drawn: what `program.draws.drawn()` gave for this call, if it was asked before.
         """
         with self._lock:
             if self._function is None or not all(map(operator.is_, map(array_of, self.tensors), self.states)):
                 self._function = self._bind()
             arrays = list(map(self._own, inputs, self._late))
-            self.program.draws.take()
+            self.program.draws.take(drawn)
             try:
                 return self._function(*arrays) if isinstance(self.capture, str) else self.capture(arrays)
             except Exception as error:
