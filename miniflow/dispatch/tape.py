@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from miniflow.tensor import Tensor
 
 sequence = itertools.count(1).__next__
-hook_changes: deque[int] = deque(maxlen=1)  # holds another number whenever a hook was added or removed anywhere
-_hook_numbers = itertools.count(1)
+latest_change: deque[int] = deque(maxlen=1)  # holds another number after each `note_change`
+_change_numbers = itertools.count(1)
 
 
-def hooks_changed() -> None:
-    """Note that a hook of a tensor or module was added or removed: graphs that were recorded look at theirs."""
-    hook_changes.append(next(_hook_numbers))
+def note_change() -> None:
+    """Note that an attribute of a module or graph, or a hook, was changed: graphs that were recorded look at theirs."""
+    latest_change.append(next(_change_numbers))
 
 
 class _Modes(threading.local):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from miniflow.dispatch.tape import modes
+from miniflow.dispatch.tape import modes, note_change
 from miniflow.graph import describe
 from miniflow.graph.block import GraphModule, ProxyModule, unwrap
 from miniflow.graph.config import GraphConfig
@@ -54,8 +54,8 @@ class GraphAttributes:
         self._initialised()
         kind = type(self).__name__
         value = unwrap(value)
-        if modes.tracer is not None and self in modes.tracer.kept.held:
-            modes.tracer.kept.assigning(self, name)
+        if modes.tracer is not None:
+            modes.tracer.accesses.assigning(self, name)
         if isinstance(value, Module):
             if hasattr(type(self), name) or name == "config":
                 raise AttributeError(f"'{kind}' nn.Graph has an attribute '{name}' of its own: choose another name")
@@ -81,6 +81,7 @@ class GraphAttributes:
             if self._blocks.pop(name, None) is not None:
                 self._forget_plans(f"its attribute {name!r} is not a module any more")
             object.__setattr__(self, name, value)
+            note_change()
 
     def __getattr__(self, name: str) -> Any:
         """Reached when ordinary lookup has failed."""
@@ -106,6 +107,7 @@ class GraphAttributes:
             self._forget_plans(f"its module {name!r} was deleted")
         else:
             object.__delattr__(self, name)
+            note_change()
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__dict__.get("_blocks", ())})

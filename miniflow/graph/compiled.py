@@ -12,14 +12,15 @@ import numpy as np
 
 from miniflow.backends import memory
 from miniflow.device import CPU, place_of
+from miniflow.dispatch.tape import note_change
 from miniflow.errors import GraphError
 from miniflow.graph.global_replay import GlobalReplay
+from miniflow.graph.guards import Guards
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
-from miniflow.graph.state import module_names
-from miniflow.graph.watch import Watch
+from miniflow.graph.snapshot import ABSENT
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Compiled:
             optimizer.create_state()
         self._changes, self.config = graph.config.changes, graph._full_config()
         whole = zero.whole(graph._optimizers, graph._whole) if self.config.zero else nullcontext()
-        with self._stage("building graph"), graph._written.counting(self._owners()), whole:
+        with self._stage("building graph"), whole:
             self.recording = Recording(graph, tree, metas, self.config.checkpoint_scopes)
         if self.config.zero and not self.recording.program.is_global:
             graph._warn(
@@ -70,23 +71,10 @@ class Compiled:
             else:
                 self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
-        aliases = self.recording.program.aliases
-        numbers = self.recording.program.scalars()
-        self.watch = Watch(graph, self.recording.names, tensors, aliases, self.recording.spent, numbers)
-        if frozen := self.watch.frozen():
-            graph._warn(
-                "frozen",
-                f"build looks at {', '.join(frozen)} and changes it, which it does in recordings, not in every call; "
-                "let what goes on from call to call be a buffer",
-            )
+        self.guards = Guards(graph, self.recording, tensors)
         self._plain = is_plain(tree)
         self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
         self._finish = self._finisher()
-
-    def _owners(self) -> list[Any]:
-        """The graph, its modules, and those that it met in its last recording: `build` may assign to attributes."""
-        last = self.graph._recording
-        return [self.graph, *{**module_names(self.graph._blocks), **(last.names if last else {})}]
 
     @contextmanager
     def _stage(self, what: str) -> Iterator[None]:
@@ -146,7 +134,7 @@ class Compiled:
 
     def is_up_to_date(self) -> bool:
         """Whether nothing that was burned into the recording has changed."""
-        return (self._changes == self.graph.config.changes or self._has_same_options()) and self.watch.is_same()
+        return (self._changes == self.graph.config.changes or self._has_same_options()) and self.guards.is_same()
 
     def _has_same_options(self) -> bool:
         changes = self.graph.config.changes
@@ -168,7 +156,17 @@ class Compiled:
 
     def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:
         """One call: what `build` returned, with the values of this call; `drawn` are its random draws, made before."""
-        return self._finish(self.replay(arrays, drawn))
+        outputs = self.replay(arrays, drawn)
+        if self.recording.effects:
+            self._assign()
+        return self._finish(outputs)
+
+    def _assign(self) -> None:
+        """What `build` assigns to attributes without reading them."""
+        for items, key, value in self.recording.effects:
+            if items.get(key, ABSENT) is not value:
+                items.pop(key) if value is ABSENT else items.update({key: value})
+                note_change()
 
     def _finisher(self) -> Callable[[list[Any]], Any]:
         """What has to be done with the outputs of a replay."""
@@ -190,7 +188,7 @@ class Compiled:
             graph._grad_scaler.replayed(skipped)
         if skipped:
             return
-        graph._train_step += 1
+        graph.__dict__["_train_step"] += 1  # which no recording depends on
         for optimizer, params in self.recording.updated:
             optimizer.count_step(params)
         for scheduler in graph._schedulers:

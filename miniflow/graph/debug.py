@@ -160,7 +160,7 @@ class DebugOutput:
         difference = plan.input_difference(tree, metas)
         if self.config.is_static and difference is not None:
             self._refuse_dynamic(difference)
-        changed = plan.watch.differences()
+        changed = plan.guards.differences()
         if isinstance(difference, str):
             changed = [difference, *changed]
         elif difference is not None:

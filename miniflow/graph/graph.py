@@ -21,14 +21,17 @@ included (`recording`), sends the record through the passes (`passes`), lays out
 Further calls only run it. Python in `build` runs while recording and never again: branches, prints and side effects are
 those of that time. A call with inputs of another shape, dtype or device, or after a flag, an option or a module has
 changed, records again; `debug()` says why. Plans for ten kinds of inputs are kept, in memory that they share; what was
-dropped is compiled again, with a warning. Class attributes, global variables and the fields of other objects are not
-looked at. After a call in which `build` looked at an attribute and then set it, `self.is_ready = True`, the next one
-records again; one that is set so in two recordings, as a counter is, stays as it then is, with a warning. Hooks of
-modules run while recording too: the ops in them become part of the graph, what else they do happens once.
+dropped is compiled again, with a warning. Hooks of modules run while recording too: the ops in them become part of the
+graph, what else they do happens once.
 
-What is kept from call to call is in parameters, buffers and states of optimizers. Other attributes of modules hold
-afterwards what they held before: one that would carry a tensor from one call to the next is refused, and a graph warns
-of others, such as activations that `forward` stores, of which the user sees none after a call.
+Of the attributes of modules and of the graph, those count that `build` reads, to the last element of lists, dicts, sets
+and arrays, and to the fields of other objects. Global variables, closures, class attributes, `random`, `numpy.random`
+and the time are not looked at: they are burned in as they were, see docs/architecture.md.
+
+What is kept from call to call is in parameters, buffers and states of optimizers. An attribute that `build` reads and
+then changes, `self.calls += 1`, is refused, and so is one that would carry a tensor from one call to the next. One that
+it sets without reading it, `self.shape = x.shape`, is set by every call. A graph warns of tensors that differ from call
+to call, such as activations that `forward` stores: after a call their attributes hold what they held before.
 
 A buffer that `build` assigns, `self.h = h`, gets memory of the graph's modules at the first call, and each call writes
 the new value there. So the tensor that was the buffer before stays as it was, but `old = module.h` after a call shows
@@ -58,7 +61,6 @@ from miniflow.graph.compiled import Compiled
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.debug import DebugOutput
 from miniflow.graph.elsewhere import DoneElsewhere, warn_of_cuda_graph
-from miniflow.graph.held import Written
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, check_arguments, constants, flatten
@@ -96,7 +98,11 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     their memory with eager code, which sees the new values; their `.grad` is left alone.
 
     No gradient flows from one call into the one before: what a step leaves in buffers counts as detached. In-place
-    operations on inputs change copies of them.
+    operations on inputs change copies of them; two inputs in one memory, of which `build` writes to one, are refused.
+
+    Python in `build` runs while recording only. A call records again when an attribute that `build` read of a module or
+    graph has changed. Burned in are global variables, closures, class attributes, `random`, `numpy.random` and the
+    time: pass what changes as a tensor, or make it an attribute; draw with `flow.rand`; count in a buffer.
 
     Args:
         debug_v_level: what is printed, as in `debug`.
@@ -140,7 +146,6 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _parameter_places={},
             _level=-1,
             _lines_shown=2,
-            _written=Written(),
             _forgotten="",
             _compilations=Counter(),
         )
@@ -275,7 +280,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         self._count_compilation(plan, reason)
         warn_of_cuda_graph(self, plan)
         self._report(plan)
-        self.__dict__["_plans"] = [old for old in self._plans if not old.watch.is_obsolete()]
+        self.__dict__["_plans"] = [old for old in self._plans if not old.guards.is_obsolete()]
         self._plans.append(plan)
         self._drop_plans(plan.kind)
         return plan
@@ -524,7 +529,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                     "flow.distributed.checkpoint.save(graph.state_dict(), folder), and make the graph again"
                 )
             if not plan.is_up_to_date():
-                changed = "; ".join(plan.watch.differences()) or "an option of its config"
+                changed = "; ".join(plan.guards.differences()) or "an option of its config"
                 raise GraphError(
                     f"{self.name}: cannot be saved, since something has changed after the last call: {changed:.1000}; "
                     "call the graph once, then save it"

@@ -286,8 +286,8 @@ class Program:
             state's; for updates it is the output that the kernel wrote in place.
         tensors: state slot -> Tensor.
         aliases: other tensors on the array of a state, each with that state's tensor.
-        late_reads: pairs of an input's position and a state of which the step writes to one before it reads the other:
-            the input must not lie in the state's memory.
+        late_reads: pairs of an input's position and a state, or the position of another input, of which the step writes
+            to one before it reads the other: they must not share memory.
         draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
     """
 
@@ -299,7 +299,7 @@ class Program:
     writes: dict[Slot, Slot] = field(default_factory=dict)
     tensors: dict[Slot, Any] = field(default_factory=dict)
     aliases: list[tuple[Any, Any]] = field(default_factory=list)
-    late_reads: list[tuple[int, Slot]] = field(default_factory=list)
+    late_reads: list[tuple[int, Slot | int]] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
     name: str = "program"
 

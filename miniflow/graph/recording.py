@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.errors import GraphError, GraphTraceError
+from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, state_text
 from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
-from miniflow.graph.kept import Kept, reads_noted
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
+from miniflow.graph.snapshot import Snapshot
 from miniflow.graph.state import module_names, parameter_names, state_label
 from miniflow.graph.trace import active, record
 from miniflow.graph.uses import Uses
@@ -46,7 +47,8 @@ class Recording:
         updated: the optimizers, each with the parameters that it updates.
         skips: whether the last output says that the update was left out.
         names: module -> dotted name; those that were met but belong to no attribute of the graph too.
-        spent: module -> attributes that `build` looked at and then changed, with what they were.
+        reads: module or graph, name and old contents of the attributes that `build` read.
+        effects: dict, key and value of the attributes that every call assigns.
         calls: module -> the lines of inputs and outputs of its first call.
         input_lines, output_lines: of the graph.
     """
@@ -58,7 +60,6 @@ class Recording:
         self.result: Tree | None = None
         self.updated: list[tuple[Optimizer, list[Tensor]]] = []
         self.skips = False
-        self.spent: dict[Module, dict[str, Any]] = {}
         self.names = module_names(graph._blocks)
         self.calls: dict[Module, tuple[list[str], list[str]]] = {}
         self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
@@ -67,8 +68,9 @@ class Recording:
         self._has_gradients = False
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
-        self._kept: Kept | None = None
-        self._written_inputs: set[Slot] = set()  # in place, by build
+        self.reads: list[tuple[Any, str, Snapshot]] = []
+        self.effects: list[tuple[dict[str, Any], str, Any]] = []
+        self._written_inputs: dict[Slot, int] = {}  # in place, by build, with the numbers of instructions before
         self._first_writes: dict[Slot, int] = {}  # by build, of states, with the numbers of instructions before
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
         self.states = list(self._states())
@@ -82,13 +84,9 @@ class Recording:
         with ExitStack() as stack:
             stack.enter_context(enable_grad())
             stack.enter_context(self._watching())
-            stack.enter_context(self._guards())
             stack.enter_context(reads_noted((Module, GraphAttributes)))
             modules = {**self.names, self.graph: self.graph.name}
             program = record(self._step, cut, self.states, name=self.graph.name, modules=modules, input_names=names)
-        for module, name in self._kept.reset:
-            self.graph._written.add(module, name)
-        self.spent, self._kept = self._kept.spent, None
         program.late_reads = list(self._late_reads(program))
         return self._give_own_memory(program)
 
@@ -113,7 +111,8 @@ class Recording:
         args, kwargs = unflatten(self.tree, tensors)
         self._forget_gradients(parameter_names(graph))
         graph._print(1, "\n".join(self.input_lines))
-        returned = graph.build(*args, **kwargs)
+        with self._direct_calls_refused():
+            returned = graph.build(*args, **kwargs)
         self._first_writes = active().first_writes()
         self._note_written_inputs(tensors)
         self._check_attributes()
@@ -255,7 +254,7 @@ class Recording:
             )
 
     @contextmanager
-    def _guards(self) -> Iterator[None]:
+    def _direct_calls_refused(self) -> Iterator[None]:
         """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost."""
         flagged = {module: name for module, name in self.names.items() if name in self.checkpoint_scopes}
         before = {module: vars(module).get("forward") for module in flagged}
@@ -275,11 +274,12 @@ class Recording:
         Raises:
             GraphTraceError: naming the attribute.
         """
-        self._kept = active().kept
+        accesses = active().accesses
         groups = [group for optimizer in self.graph._optimizers for group in optimizer.param_groups]
         updated = {p for group in groups for p in group["params"]}
         parameters = [slot for slot, tensor in active().program.tensors.items() if tensor in updated]
-        left = self._kept.check([*self._first_writes, *parameters])
+        left = accesses.check([*self._first_writes, *parameters])
+        self.reads, self.effects = list(accesses.reads()), accesses.effects
         if left:
             self.graph._warn(
                 "left behind",
@@ -293,21 +293,21 @@ class Recording:
         Raises:
             GraphTraceError: if its new value does not fit into the old one.
         """
-        tracer = active()
-        self._assigned = list(tracer.kept.buffers())
+        tracer, accesses = active(), active().accesses
+        self._assigned = list(accesses.buffers())
         values = []
         for module, key, buffer in self._assigned:
             new, name = module._buffers.get(key), f"{self.graph.name}: build assigned"
             if new is None or (new.shape, new.dtype) != (buffer.shape, buffer.dtype):
                 got = "None" if new is None else f"a tensor of shape {tuple(new.shape)} and {new.dtype}"
                 raise GraphTraceError(
-                    f"{name} {got} to the buffer {tracer.kept.names[module]}.{key} of shape "
+                    f"{name} {got} to the buffer {accesses.names[module]}.{key} of shape "
                     f"{tuple(buffer.shape)} and {buffer.dtype}; expected the same shape and dtype, so that calls can "
                     "go on from it"
                 )
-            if tracer.kept.is_shared(buffer):
+            if accesses.is_shared(buffer):
                 raise GraphTraceError(
-                    f"{name} the buffer {tracer.kept.names[module]}.{key}, which is registered under another name too; "
+                    f"{name} the buffer {accesses.names[module]}.{key}, which is registered under another name too; "
                     "expected a tensor of its own: register buffer.clone()"
                 )
             symbol = tracer.symbol_of(new._array, new)
@@ -319,25 +319,30 @@ class Recording:
     def _note_written_inputs(self, tensors: Sequence[Tensor]) -> None:
         """Take note of the inputs that `build` writes to in place, and warn of each."""
         for slot, tensor in zip(active().program.inputs, tensors, strict=True):
-            if active().symbol_of(tensor._array).cell.writes:
-                self._written_inputs.add(slot)
+            cell = active().symbol_of(tensor._array).cell
+            if cell.writes:
+                self._written_inputs[slot] = active()._written[id(cell)]
                 self.graph._warn(
                     f"writes {slot.name}",
                     f"build writes to its input {slot.name} in place, which changes the graph's own copy: the tensor "
                     "that was passed keeps its values; return the new ones from build",
                 )
 
-    def _late_reads(self, program: Program) -> Iterator[tuple[int, Slot]]:
-        """Positions of inputs, each with a state of which `build` writes to one before it reads the other."""
+    def _late_reads(self, program: Program) -> Iterator[tuple[int, Slot | int]]:
+        """Positions of inputs, each with a state or another input of which `build` writes to one before it reads the
+        other."""
+        written = {program.inputs.index(slot): start for slot, start in self._written_inputs.items()}
         uses = Uses(program)
         for i, slot in enumerate(program.inputs):
-            if slot in self._written_inputs:
+            if i in written:
                 yield from ((i, state) for state in program.states)
+                yield from ((i, j) for j in written if j < i)
                 continue
             last = uses.last_read(slot)
             if last >= 0 and self.graph._micro_batches > 1:
                 last = len(program.instructions)  # by a later micro-batch
-            yield from ((i, state) for state, start in self._first_writes.items() if last >= start)
+            starts = {**self._first_writes, **written}
+            yield from ((i, other) for other, start in starts.items() if last >= start)
 
     def _give_own_memory(self, program: Program) -> Program:
         """Let each assigned buffer lie in memory that nobody else has: eager code, too, leaves the old tensor alone.

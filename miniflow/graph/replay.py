@@ -59,7 +59,10 @@ class Replay:
         self._wants_graph = getattr(config, "cuda_graph", False)
         self.tensors = [program.tensors[slot] for slot in program.states]
         self.written = [program.tensors[slot] for slot in program.writes]
-        self._late = [[state for i, state in program.late_reads if i == n] for n in range(len(program.inputs))]
+        self._late = [
+            [x for i, x in program.late_reads if i == n and isinstance(x, Slot)] for n in range(len(program.inputs))
+        ]
+        self._apart = [(i, x) for i, x in program.late_reads if isinstance(x, int)]
         self.states: list[Any] = []
         self.memory = np.empty(0, np.uint8)
         self._strides: dict[Slot, tuple[int, ...]] = {}
@@ -77,6 +80,7 @@ class Replay:
         with self._lock:
             if self._function is None or not all(map(operator.is_, map(array_of, self.tensors), self.states)):
                 self._function = self._bind()
+            self._refuse_shared(inputs)
             arrays = list(map(self._own, inputs, self._late))
             self.program.draws.take(drawn)
             try:
@@ -129,6 +133,20 @@ class Replay:
                     f"tensor.clone(), or let build read {state.name} itself"
                 )
         return x.copy()
+
+    def _refuse_shared(self, inputs: Sequence[Any]) -> None:
+        """Refuse inputs of which one would show what `build` writes to the other.
+
+        Raises:
+            GraphError: naming both.
+        """
+        for pair in self._apart:
+            if share(*[inputs[i] for i in pair]):
+                a, b = (self.program.inputs[i].name for i in pair)
+                raise GraphError(
+                    f"{self.program.name}: the inputs {a} and {b} share memory, and build writes to one of them before "
+                    "it reads the other, which has a copy of its own; expected memory of their own: pass tensor.clone()"
+                )
 
     def _bind(self) -> Callable:
         """Lay out memory for the states as they lie now, and write the function.

@@ -28,6 +28,7 @@ from miniflow.device import place_of
 from miniflow.dispatch.dispatcher import Op, is_array
 from miniflow.dispatch.tape import Leaf, Node, modes, sequence
 from miniflow.errors import GraphTraceError
+from miniflow.graph.accesses import Accesses
 from miniflow.graph.ir import (
     BACKWARD,
     CAPTURED,
@@ -41,7 +42,6 @@ from miniflow.graph.ir import (
     Scalar,
     Slot,
 )
-from miniflow.graph.kept import Kept
 from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
@@ -112,7 +112,7 @@ class Tracer:
         self.modules = modules
         self.whole = kept_whole.get()
         self.phase = FORWARD
-        self.kept = Kept(self, modules)
+        self.accesses = Accesses(self, modules)
         self.entered: set[Any] = set()  # modules that were called
         self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
@@ -150,7 +150,7 @@ class Tracer:
             modes.tracer = None
             for tensor, gradient in self._gradients.items():
                 tensor._grad = gradient
-            self.kept.restore()
+            self.accesses.restore()
             self._restore_history()
 
     def _restore_history(self) -> None:
@@ -443,7 +443,7 @@ class Tracer:
         self.entered.add(module)
         outer = self._scopes[-1] if self._scopes else ""
         own = self.modules.get(module) or f"{outer}.{type(module).__name__}".removeprefix(".")
-        self.kept.meet(module, own)
+        self.accesses.names.setdefault(module, own)
         self._scopes.append(own)
         try:
             yield

@@ -1,5 +1,11 @@
 """A compiled graph records again when something that it was recorded with has changed, and only then."""
 
+import collections
+import copy
+import dataclasses
+import functools
+import random
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -9,6 +15,7 @@ from networks import Predict, eager_step, labels, normal, pair
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.errors import GraphError, GraphTraceError
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.25, -1.0]], np.float32)
 
@@ -110,10 +117,10 @@ class Leaves(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.shape, self.calls, self.activations = None, 0, []
+        self.shape, self.activations = None, []
 
     def forward(self, x):
-        self.shape, self.calls, self.last = x.shape, self.calls + 1, x * 1
+        self.shape, self.last = x.shape, x * 1
         self.activations.append(x * 2)
         return x * 3
 
@@ -139,6 +146,341 @@ def test_an_equal_value_is_not_a_reason_to_record_again():
     model.activation = flow.zeros(3)  # build did not read it
     graph(x)
     assert graph._last is plan
+
+
+class Reads(nn.Module):
+    """Its forward is a function of the module and x, which reads attributes given by name."""
+
+    def __init__(self, function, **attributes):
+        super().__init__()
+        self.function = function
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+class Config:
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    scale: float
+
+
+def cycle():
+    held = [1.0]
+    held.append(held)
+    return held
+
+
+def chained(depth=3000):
+    held = [1.0]
+    for _ in range(depth):
+        held = [held]
+    return held
+
+
+def innermost(held):
+    while isinstance(held[0], list):
+        held = held[0]
+    return held
+
+
+def scales(m):
+    return sum(value for name, value in vars(m).items() if name.startswith("scale"))
+
+
+def nested():
+    return {"a": {"b": {"c": {"d": 2.0}}}}
+
+
+def first(held):
+    return ord(next(iter(held)))
+
+
+@pytest.mark.parametrize(
+    ("make", "forward", "change"),
+    [
+        (lambda: np.float32([1, 2, 3]), lambda m, x: x * flow.tensor(m.held), lambda m: m.held.__setitem__(1, 7)),
+        (lambda: np.ones((2, 3)).T, lambda m, x: x * m.held[2, 0], lambda m: m.held.__imul__(2)),
+        (lambda: np.array([2.0, None]), lambda m, x: x * m.held[0], lambda m: m.held.__setitem__(0, 5.0)),
+        (lambda: [1.0] * 300, lambda m, x: x * sum(m.held), lambda m: m.held.__setitem__(299, 3.0)),
+        (lambda: dict.fromkeys("abc" * 99, 1), lambda m, x: x * m.held["c"], lambda m: m.held.update(c=3)),
+        (nested, lambda m, x: x * m.held["a"]["b"]["c"]["d"], lambda m: m.held["a"]["b"]["c"].update(d=3.0)),
+        (chained, lambda m, x: x * innermost(m.held)[0], lambda m: innermost(m.held).__setitem__(0, 5.0)),
+        (cycle, lambda m, x: x * m.held[1][0], lambda m: m.held.__setitem__(0, 5.0)),
+        (lambda: {1.0, 2.0}, lambda m, x: x * sum(m.held), lambda m: (m.held.clear(), m.held.update({3.0, 4.0}))),
+        (lambda: collections.deque([1.0, 2.0]), lambda m, x: x * m.held[0], lambda m: m.held.rotate()),
+        (lambda: bytearray(b"abc"), lambda m, x: x * m.held[0], lambda m: m.held.__setitem__(0, 3)),
+        (lambda: {"a": 1, "b": 1}, lambda m, x: x * first(m.held), lambda m: m.held.update(a=m.held.pop("a"))),
+        (lambda: collections.OrderedDict(a=1, b=1), lambda m, x: x * first(m.held), lambda m: m.held.move_to_end("a")),
+        (lambda: collections.defaultdict(float, z=2.0), lambda m, x: x * m.held["z"], lambda m: m.held.update(z=3.0)),
+        (lambda: Config(scale=2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
+        (lambda: Config(scales=[2.0]), lambda m, x: x * sum(m.held.scales), lambda m: m.held.scales.append(3.0)),
+        (lambda: Slots(2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
+        (lambda: (Config(scale=2.0),), lambda m, x: x * m.held[0].scale, lambda m: setattr(m.held[0], "scale", 3.0)),
+        (lambda: None, lambda m, x: x * getattr(m, "extra", 2.0), lambda m: setattr(m, "extra", 3.0)),
+        (lambda: [2.0], lambda m, x: x * vars(m)["held"][0], lambda m: m.held.__setitem__(0, 3.0)),
+        (lambda: None, lambda m, x: x * scales(m), lambda m: setattr(m, "scale", 3.0)),
+    ],
+)  # fmt: skip
+def test_what_attributes_hold_is_compared_to_the_last_element(make, forward, change):
+    model = Reads(forward, held=make())
+    graph, x = Predict(model), flow.tensor(X)
+    for _ in range(2):
+        np.testing.assert_allclose(graph(x).numpy(), model(x).numpy(), rtol=1e-6)
+    before = graph._last
+    change(model)
+    for _ in range(2):
+        np.testing.assert_allclose(graph(x).numpy(), model(x).numpy(), rtol=1e-6)
+    assert graph._last is not before and sum(graph._compilations.values()) == 2
+
+
+def test_what_build_does_not_read_is_not_compared():
+    model = Reads(lambda m, x: x * m.scale, scale=2.0, vocabulary=list(range(2_000_000)), meter=Config(count=0))
+    graph, x = Predict(model), flow.tensor(X)
+    graph(x)
+    plan = graph._last
+    model.vocabulary[7], model.meter.count, model.other = 3, 1, [1]
+    graph(x)
+    assert graph._last is plan
+
+
+def test_more_values_than_can_be_compared_in_each_call():
+    graph = Predict(Reads(lambda m, x: x * m.table[0], table=[1.0] * 1_000_001))
+    with pytest.raises(GraphTraceError, match=r"model\.table .* more than 1,000,000 values.*register_buffer"):
+        graph(flow.tensor(X))
+
+
+def set_in_training(m, x):
+    if m.training:
+        m.size = x.shape[0]
+        return x * 1
+    return x * m.size
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_attribute_that_is_set_in_training_and_read_in_evaluation(first, apart):
+    ours, eager = (Reads(set_in_training, size=5) for _ in range(2))
+    graphs = {True: Predict(ours)}
+    graphs[False] = Predict(ours) if apart else graphs[True]
+    for training, size in [
+        (first, 2),
+        (not first, 2),
+        (True, 3),
+        (False, 2),
+        (True, 2),
+        (False, 2),
+        (True, 3),
+        (False, 2),
+    ]:
+        x = normal(size, 3)
+        got, expected = graphs[training](x) if ours.train(training) else None, eager.train(training)(x)
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+        assert ours.size == eager.size
+
+
+def count(m, x):
+    m.calls += 1
+    return x * m.calls
+
+
+def count_in_a_list(m, x):
+    m.calls[0] += 1
+    return x * m.calls[0]
+
+
+def count_in_a_dict(m, x):
+    m.calls["n"] = m.calls["n"] + 1
+    return x * m.calls["n"]
+
+
+def count_beside_a_tensor(m, x):
+    m.calls["n"] += 1
+    return x * m.calls["n"] + m.calls["scale"]
+
+
+def count_entries(m, x):
+    m.calls.append(0)
+    return x * len(m.calls)
+
+
+def count_in_an_array(m, x):
+    m.calls += 1
+    return x * float(m.calls[0])
+
+
+def count_beside_an_activation(m, x):
+    m.last = x * 2
+    return count(m, x)
+
+
+def count_in_vars(m, x):
+    vars(m)["calls"] += 1
+    return x * m.calls
+
+
+def toggle(m, x):
+    m.calls = not m.calls
+    return x * (2.0 if m.calls else 3.0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "calls"),
+    [
+        (count, 0),
+        (count_beside_an_activation, 0),
+        (count_in_vars, 0),
+        (count_in_a_list, [0]),
+        (count_in_a_dict, {"n": 0}),
+        (count_beside_a_tensor, {"n": 0, "scale": flow.ones(3)}),
+        (count_entries, []),
+        (count_in_an_array, np.zeros(1)),
+        (toggle, False),
+    ],
+)
+def test_a_counter_in_forward_is_refused(forward, calls):
+    model, before = Reads(forward, calls=calls), copy.deepcopy(calls)
+    with pytest.raises(
+        GraphTraceError, match=r"build reads model\.calls and then changes it.*register_buffer\('calls'"
+    ):
+        Predict(model)(flow.tensor(X))
+    assert model.calls is calls and str(model.calls) == str(before)
+    model(flow.tensor(X))
+
+
+def test_a_counter_of_the_graph_is_refused():
+    class Counts(nn.Graph):
+        def build(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    graph = Counts()
+    graph.calls = 0
+    with pytest.raises(GraphTraceError, match=r"build reads Counts_\d+\.calls and then changes it"):
+        graph(flow.tensor(X))
+    assert graph.calls == 0
+
+
+def test_an_object_that_build_changes_is_read_again_in_each_call():
+    class Meter:
+        count = 0
+
+        def next(self):
+            self.count += 1
+            return self.count
+
+    ours, eager = (Reads(lambda m, x: x * m.meter.next(), meter=Meter()) for _ in range(2))
+    graph, x = Predict(ours), flow.tensor(X)
+    with pytest.warns(UserWarning, match=r"compiled for the 4th .*\.meter is {'count': 3}, was {'count': 2}"):
+        for _ in range(5):
+            np.testing.assert_array_equal(graph(x).numpy(), eager(x).numpy())
+
+
+def test_properties_that_are_cached():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = 2.0
+
+        @functools.cached_property
+        def factor(self):
+            return self.base * 2
+
+        def forward(self, x):
+            return x * self.factor
+
+    model, x = Cached(), flow.tensor(X)
+    graph = Predict(model)
+    np.testing.assert_array_equal(graph(x).numpy(), X * 4)
+    assert "factor" not in vars(model)
+    model.base = 3.0
+    np.testing.assert_array_equal(graph(x).numpy(), model(x).numpy())
+    np.testing.assert_array_equal(graph(x).numpy(), X * 6)
+
+
+def test_tables_that_are_written_past_the_module():
+    model = Chain()
+    graph, x = Predict(model), flow.tensor(X)
+    for change in (
+        lambda: model._buffers.update(extra=flow.tensor(3.0)),
+        lambda: model._buffers.__setitem__("extra", flow.tensor(5.0)),
+        lambda: model.factors._parameters.update({"0": nn.Parameter(flow.tensor(7.0))}),
+        lambda: model.sequence._modules.__setitem__("0", nn.Tanh()),
+        lambda: model._buffers.pop("extra"),
+    ):
+        np.testing.assert_allclose(graph(x).numpy(), model(x).detach().numpy(), rtol=1e-6)
+        change()
+    np.testing.assert_allclose(graph(x).numpy(), model(x).detach().numpy(), rtol=1e-6)
+
+
+SCALE = [2.0]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda m: SCALE[0],
+        lambda m: m.function.__defaults__[0],
+        lambda m: type(m).k,
+        lambda m: np.random.random(),
+        lambda m: random.random(),
+        lambda m: time.perf_counter(),
+    ],
+)
+def test_what_is_burned_in(number):
+    """As the table in docs/architecture.md says."""
+    model = type("Own", (Reads,), {"k": 2.0})(lambda m, x, k=2.0: x * number(m))
+    graph, x = Predict(model), flow.tensor(X)
+    first = graph(x).numpy()
+    SCALE[0], type(model).k, model.function.__defaults__ = SCALE[0] + 1, 3.0, (3.0,)
+    np.testing.assert_array_equal(graph(x).numpy(), first)
+    assert (model(x).numpy() != first).any()
+
+
+def test_random_numbers_of_the_library_are_drawn_in_each_call():
+    graph, x = Predict(Reads(lambda m, x: x * flow.rand(3))), flow.tensor(X)
+    assert (graph(x).numpy() != graph(x).numpy()).all()
+
+
+class Writes(nn.Graph):
+    """Writes to an input, and reads the other before or afterwards."""
+
+    def __init__(self, reads_first=False, writes_second=False):
+        super().__init__()
+        self.reads_first, self.writes_second = reads_first, writes_second
+
+    def build(self, x, y):
+        if self.writes_second:
+            x, y = y, x
+        early = y * 1
+        x.mul_(2)
+        return x + early if self.reads_first else x + y
+
+
+@pytest.mark.filterwarnings("ignore:.*build writes to its input")
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("overlap", [lambda x: x, lambda x: x.detach(), lambda x: x[:], lambda x: x.t().t()])
+def test_inputs_that_share_memory_of_which_one_is_written(second, overlap):
+    for warm in (False, True):
+        graph, x = Writes(writes_second=second), flow.tensor(X)
+        if warm:
+            graph(x, x.clone())
+        for _ in range(2):
+            with pytest.raises(GraphError, match=r"share memory, and build writes to one.*\.clone\(\)"):
+                graph(x, overlap(x))
+        np.testing.assert_array_equal(graph(x, x.clone()).numpy(), X * 3)
+    graph = Writes(reads_first=True, writes_second=second)
+    np.testing.assert_array_equal(graph(x, x).numpy(), X * 3)
+    columns = flow.tensor(np.arange(8, dtype=np.float32).reshape(2, 4))
+    np.testing.assert_array_equal(
+        Writes()(columns[:, :2], columns[:, 2:]).numpy(), columns[:, :2].numpy() * 2 + columns[:, 2:].numpy()
+    )
 
 
 class Attributes(nn.Graph):

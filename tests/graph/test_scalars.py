@@ -193,7 +193,7 @@ def test_schedules_that_move_the_momentum(name, schedule, recordings):
 ZEROS = {
     "momentum": (lambda ps: optim.SGD(ps, lr=0.1), "momentum", [0.0, 0.9, 0.8, 0.0, 0.5, 0.0], 3),
     "dampening": (lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9), "dampening", [0.0, 0.5, 0.25, 0.0, 0.5], 2),
-    "momentum of RMSprop": (lambda ps: optim.RMSprop(ps, lr=0.1), "momentum", [0.0, 0.9, 0.8, 0.0, 0.5, 0.0], 3),
+    "momentum of RMSprop": (lambda ps: optim.RMSprop(ps, lr=0.1), "momentum", [0.0, 0.9, 0.8, 0.0, 0.5, 0.0], 2),
     "decay": (lambda ps: optim.Adam(ps, lr=0.1), "weight_decay", [0.0, 0.1, 0.2, 0.0, 0.1], 2),
     "decay of LAMB": (lambda ps: optim.LAMB(ps, lr=0.1), "weight_decay", [0.0, 0.1, 0.2, 0.0, 0.1], 2),
     "penalty of LAMB": (

@@ -16,8 +16,8 @@
 Slots have no names of their own: they are numbered in the order of the file, inputs first. So a slot can
 only be read after it was written. `values` names an array that is kept beside the JSON, `order` its dims from the
 largest stride to the smallest: views that the program takes may not exist in another order. `late_reads` are pairs of
-the position of an input and a state in whose memory it must not lie. `draws` are the random draws of a call: each from
-a generator, null being the default one. For attributes see `values`.
+the position of an input and a state, or the position of another input, in whose memory it must not lie. `draws` are the
+random draws of a call: each from a generator, null being the default one. For attributes see `values`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "instructions": [encode_instruction(instruction, names) for instruction in program.instructions],
         "outputs": [names[slot] for slot in program.outputs],
         "writes": [[names[state], names[slot]] for state, slot in program.writes.items()],
-        "late_reads": [[position, names[state]] for position, state in program.late_reads],
+        "late_reads": [[position, names.get(other, other)] for position, other in program.late_reads],
         "generators": [{"seed": g.initial_seed(), "offset": g._offset} for g in generators],
         "draws": [None if g is default_generator else generators.index(g) for g in program.draws.generators],
     }
@@ -284,13 +284,16 @@ class Decoder:
             refuse(f"{at}[1]", slot.type, f"{state.type}, as the state has it")
         program.writes[state] = slot
 
-    def late_read(self, value: Any, at: str, program: Program) -> tuple[int, Slot]:
-        """The position of an input, and a state in whose memory it must not lie."""
+    def late_read(self, value: Any, at: str, program: Program) -> tuple[int, Slot | int]:
+        """The position of an input, and a state or the position of another input in whose memory it must not lie."""
         (position, place), (name, where) = pair(value, at)
+        position, last = integer(position, place, 0, len(program.inputs) - 1), len(program.inputs) - 1
+        if isinstance(name, int):
+            return position, integer(name, where, 0, last)
         state = self.slot(name, where)
         if state not in program.states:
             refuse(where, repr(state), "a state")
-        return integer(position, place, 0, len(program.inputs) - 1), state
+        return position, state
 
 
 def pair(value: Any, at: str) -> list[tuple[Any, str]]:

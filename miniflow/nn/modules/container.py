@@ -58,7 +58,8 @@ class _List(_Container):
             raise IndexRangeError(f"{type(self).__name__}: {message}") from None
 
     def _renumber(self, entries: Iterable[Any]) -> None:
-        self.__dict__[self._table] = {}
+        entries = list(entries)
+        self._entries.clear()
         self.extend(entries)
 
     def __iter__(self) -> Iterator[Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from miniflow.device import device as Device
-from miniflow.dispatch.tape import modes
+from miniflow.dispatch.tape import modes, note_change
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
@@ -19,6 +20,25 @@ from miniflow.ops.promotion import device_and_dtype
 from miniflow.tensor import HookHandle, Tensor
 
 Self = TypeVar("Self", bound="Module")
+
+
+class Table(dict):
+    """The parameters, buffers or submodules of a module by name; graphs that were recorded are told of changes."""
+
+
+def _noted(method: Callable) -> Callable:
+    @functools.wraps(method)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        finally:
+            note_change()
+
+    return changed
+
+
+for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(Table, _name, _noted(getattr(dict, _name)))
 
 
 class Module:
@@ -46,7 +66,7 @@ class Module:
 
     def __init__(self):
         self.__dict__.update(
-            _parameters={}, _buffers={}, _modules={},
+            _parameters=Table(), _buffers=Table(), _modules=Table(),
             _computed={},  # name -> the function of the module that makes a tensor, whenever it is read
             _not_saved=set(),  # names of buffers that state_dict leaves out
             training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[],
@@ -95,7 +115,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         attributes = self.__dict__
         if modes.tracer is not None:
-            modes.tracer.kept.assigning(self, name)
+            modes.tracer.accesses.assigning(self, name)
         if isinstance(value, Parameter | Module):
             table = "_parameters" if isinstance(value, Parameter) else "_modules"
             for other in (attributes, *(attributes.get(other, {}) for other in KINDS if other != table)):
@@ -109,6 +129,7 @@ class Module:
         if name in attributes.get("_computed", ()):
             raise AttributeError(f"{name!r} of {self._get_name()} is computed from other tensors; set one of these")
         object.__setattr__(self, name, value)
+        note_change()
 
     def __delattr__(self, name: str) -> None:
         for table in KINDS:
@@ -116,6 +137,7 @@ class Module:
                 del self.__dict__[table][name]
                 return
         object.__delattr__(self, name)
+        note_change()
 
     def __dir__(self) -> list[str]:
         names = [name for table in (*KINDS, "_computed") for name in self.__dict__.get(table, ())]

@@ -1,0 +1,286 @@
+"""Guards: what a recorded step depends on besides its inputs, and how it is noticed that some of it has changed.
+
+The attributes that `build` read, as they were when it first did; the flags `training`; parameters, buffers and
+submodules; which parameters require grad, how memory lies and which tensors share it; hooks; the options and the state
+tensors of optimizers; the default dtype and the default device. Before each call a graph asks one counter of the
+process whether an attribute or a hook was set anywhere, and looks at the few lists, dicts, arrays and tensors that no
+counter sees; only where something has moved it compares the rest, by value.
+
+What is not looked at is burned in as it was while recording: global variables and closures, class attributes, random
+numbers of Python and NumPy, the time, files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import is_, itemgetter
+from typing import TYPE_CHECKING, Any
+
+from miniflow.device import get_default_device
+from miniflow.dispatch.tape import latest_change
+from miniflow.dtype import get_default_dtype
+from miniflow.formulas.scalar import is_number
+from miniflow.graph.accesses import value_of
+from miniflow.graph.describe import meta, strides, tensor_text
+from miniflow.graph.overlap import sharing
+from miniflow.graph.snapshot import ABSENT, Snapshot
+from miniflow.optim.optimizer import Optimizer
+from miniflow.tensor import Tensor
+
+if TYPE_CHECKING:
+    from miniflow.graph.graph import Graph
+    from miniflow.graph.recording import Recording
+
+# of a parameter group: looked up at each call, read for new states only, or compared apart
+LIVE = ("params", "lr", "initial_lr", "lr_scale", "initial_accumulator_value")
+NUMBER = re.compile(r"optimizer\.(\d+)\.(\d+)\.(\w+)")  # among the numbers that each call looks up, one of a group
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class Guards:
+    """What a recording depends on.
+
+    Args:
+        graph: whose step was recorded.
+        recording: of it.
+        states: of the program, by name.
+    """
+
+    def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor]):
+        self._count: list[int] = []  # so that the next call looks closer
+        self._modules, self._names = recording.names, {**recording.names, graph: graph.name}
+        known = {owner for owner, key, _ in recording.reads if key == "training"}
+        modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
+        self._read = [*recording.reads, *modes]
+        arrays = {id(tensor._array) for tensor in states.values()}
+        inside = [tensor for *_, held in self._read for tensor in held.tensors if id(tensor._array) in arrays]
+        self._counting = frozenset(map(id, inside))
+        others = chain(*recording.program.aliases, inside)
+        named = {id(t): (t, "a tensor that shares memory with another") for t in others}
+        named |= {id(t): (t, name) for name, t in states.items()}
+        self._tensors, self._tensor_names = map(list, zip(*named.values(), strict=True)) if named else ([], [])
+        self._edges, self._arrays = [t._edge for t in self._tensors], [t._array for t in self._tensors]
+        self._before = self._layouts()
+        numbers = {match.groups() for name in recording.program.scalars() if (match := NUMBER.match(name))}
+        self._optimizers = [
+            _OptimizerGuard(optimizer, {(int(i), name) for k, i, name in numbers if int(k) == number})
+            for number, optimizer in enumerate(graph._optimizers)
+        ]
+        self._members, self._hooks, self._defaults = self._members_now(), self._hooks_now(), _defaults()
+        self._mutable = [part for *_, held in self._read for part in held.mutable()]
+
+    def is_same(self) -> bool:
+        """Whether nothing has changed. It is asked before each call and has to be fast."""
+        return (
+            self._has_same_tensors()
+            and (
+                (self._count == list(latest_change) and all([part.is_unchanged() for part in self._mutable]))
+                or self._has_same_attributes()
+            )
+            and all([optimizer.is_same() for optimizer in self._optimizers])
+            and _defaults() == self._defaults
+        )
+
+    def is_obsolete(self) -> bool:
+        """Whether the recording can hardly fit again: it was of other modules, devices, dtypes or states."""
+        has_same_state = all([optimizer.has_same_state() for optimizer in self._optimizers])
+        return any(self._member_differences()) or self._layouts() != self._before or not has_same_state
+
+    def differences(self) -> list[str]:
+        """What has changed, in words."""
+        found = [*self._attribute_differences(), *self._member_differences()]
+        if not self._has_same_hooks():
+            found.append("the hooks of a module or a parameter")
+        found += self._tensor_differences()
+        for optimizer in self._optimizers:
+            found += optimizer.differences()
+        names = ("dtype", "device")
+        changed = zip(names, _defaults(), self._defaults, strict=True)
+        return found + [f"the default {name} is {now}, was {before}" for name, now, before in changed if now != before]
+
+    # attributes, members and hooks
+
+    def _has_same_attributes(self) -> bool:
+        """Whether attributes hold what is equal, and modules the same members and hooks; from now on these count."""
+        count = list(latest_change)
+        if any(self._member_differences()) or not self._has_same_hooks() or any(self._changes(by_value=True)):
+            return False
+        changed = {(owner, key): value for owner, key, _, value in self._changes(by_value=False)}
+        self._read = [
+            (owner, key, Snapshot(changed[owner, key]) if (owner, key) in changed else held)
+            for owner, key, held in self._read
+        ]
+        self._mutable = [part for *_, held in self._read for part in held.mutable()]
+        self._count = count
+        return True
+
+    def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
+        """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""
+        for owner, key, held in self._read:
+            now = value_of(owner, key)
+            if now is not held.value or not held.is_unchanged():
+                if not (by_value and held.is_like(now, self._counting)):
+                    yield owner, key, held, now
+
+    def _attribute_differences(self) -> Iterator[str]:
+        told: set[str] = set()
+        for owner, key, before, value in sorted(self._changes(by_value=True), key=lambda change: self._path(change[0])):
+            path, now = self._path(owner), Snapshot(value)
+            if key == "training":
+                if not any(path.startswith(f"{other}.") for other in told):  # what holds it says it too
+                    yield f"{path} was in {_mode(before)} mode, is in {_mode(now)} mode"
+                told.add(path)
+            elif value is ABSENT or before.value is ABSENT:
+                yield f"{path}.{key} {'was deleted' if value is ABSENT else 'is new'}"
+            elif f"{now!s:.80}" != f"{before!s:.80}":
+                yield f"{path}.{key} is {now!s:.80}, was {before!s:.80}"
+            else:
+                yield f"{path}.{key} {'holds other values' if before.value is value else 'is another object'}"
+
+    def _path(self, owner: Any) -> str:
+        return self._names.get(owner, type(owner).__name__)
+
+    def _members_now(self) -> dict[str, Any]:
+        """The parameters, buffers and submodules of modules."""
+        tables = [(path, vars(module)[name]) for module, path in self._modules.items() for name in TABLES]
+        return {f"{path}.{key}": member for path, table in tables for key, member in table.items()}
+
+    def _member_differences(self) -> Iterator[str]:
+        now, before = self._members_now(), self._members
+        for path in {**before, **now}:
+            if (path in before) != (path in now):
+                yield f"{path} {'is new' if path in now else 'was deleted'}"
+            elif now[path] is not before[path]:
+                yield f"the attribute {path.rpartition('.')[2]!r} of a module is another object"
+        if set(now) == set(before) and list(now) != list(before):
+            yield "the order of the members of a module"
+
+    def _hooks_now(self) -> list[Any]:
+        """The hooks of modules, and the entries of the hooks of tensors, with None after those of each."""
+        nodes = [None if tensor._edge is None else tensor._edge[0] for tensor in self._tensors]
+        of_tensors = [getattr(node, name, None) or () for node in nodes for name in ("hooks", "after")]
+        of_modules = [vars(module)[table] for module in self._modules for table in HOOKS]
+        return [hook for hooks in of_modules + of_tensors for hook in (*hooks, None)]
+
+    def _has_same_hooks(self) -> bool:
+        return _is_same(self._hooks_now(), self._hooks)
+
+    # tensors
+
+    def _has_same_tensors(self) -> bool:
+        """Whether nothing has changed but where the memory is."""
+        edges, arrays = [tensor._edge for tensor in self._tensors], [tensor._array for tensor in self._tensors]
+        if edges == self._edges and all(map(is_, arrays, self._arrays)):
+            return True
+        if any(self._tensor_differences()):
+            return False
+        self._edges, self._arrays = edges, arrays
+        return True
+
+    def _layouts(self) -> list[tuple]:
+        """For each tensor shape, dtype and device, strides, and the first with which it has elements in common."""
+        arrays = [tensor._array for tensor in self._tensors]
+        first = list(range(len(arrays)))
+        for pair in sharing(dict(enumerate(arrays))):
+            first[max(pair)] = min(first[max(pair)], *pair)
+        return [(meta(array), strides(array), self._tensor_names[i]) for i, array in zip(first, arrays, strict=True)]
+
+    def _tensor_differences(self) -> Iterator[str]:
+        has_moved = not all(map(is_, [tensor._array for tensor in self._tensors], self._arrays))
+        layouts = zip(self._before, self._layouts() if has_moved else self._before, strict=True)
+        tensors = zip(self._tensor_names, self._tensors, self._edges, layouts, strict=True)
+        for name, tensor, edge, ((was, were, other), (now, steps, first)) in tensors:
+            if tensor.requires_grad != (edge is not None):
+                yield f"{name} has requires_grad={tensor.requires_grad}, had {edge is not None}"
+            if now != was:
+                yield f"{name} is {tensor_text(now)}, was {tensor_text(was)}"
+            elif steps != were:
+                yield f"{name} has strides of {steps} bytes, had {were}"
+            if first != other:
+                yield f"{name} lies in the memory of {first}, lay in that of {other}"
+
+
+class _OptimizerGuard:
+    """The options and the state tensors of an optimizer; `live` are the options whose numbers each call looks up."""
+
+    def __init__(self, optimizer: Optimizer, live: set[tuple[int, str]]):
+        self.optimizer, self._live, self._state = optimizer, live, optimizer.state
+        self._params = [list(group["params"]) for group in optimizer.param_groups]
+        self._all = list(chain(*self._params))
+        self._options = self._options_now()
+        self._entries = list(map(self._state.get, self._all))
+        self._getters = [(_getter(entry), entry) for entry in self._entries if entry]
+        self._tensors = self._tensors_now()
+
+    def _tensors_now(self) -> list[Tensor]:
+        return [tensor for getter, entry in self._getters for tensor in getter(entry)]
+
+    def is_same(self) -> bool:
+        """Whether nothing has changed but what is looked up at each call."""
+        options = self._options_now()
+        params = [group["params"] for group in self.optimizer.param_groups]
+        if self.has_same_state() and options == self._options and all(map(_is_same, params, self._params)):
+            return True
+        if any(self.differences()):
+            return False
+        self._options = options
+        return True
+
+    def _options_now(self) -> list[dict[str, Any]]:
+        return [{**group, "params": None} for group in self.optimizer.param_groups]
+
+    def has_same_state(self) -> bool:
+        """Whether the state of the parameters consists of the same tensors."""
+        state = self.optimizer.state
+        try:
+            return (
+                state is self._state
+                and all(map(is_, map(state.get, self._all), self._entries))
+                and all(map(is_, self._tensors_now(), self._tensors))
+            )
+        except KeyError:  # something was deleted
+            return False
+
+    def differences(self) -> Iterator[str]:
+        """What has changed, in words."""
+        name, groups, options = type(self.optimizer).__name__, self.optimizer.param_groups, self._options_now()
+        if not self.has_same_state():
+            whole = self.optimizer.state is not self._state
+            yield f"the state of {name}{'' if whole else ' for a parameter'} was replaced"
+        if len(groups) != len(self._params):
+            yield f"{name} has {len(groups)} parameter groups, had {len(self._params)}"
+        for i, (group, params) in enumerate(zip(groups, self._params, strict=False)):
+            if not _is_same(group["params"], params):
+                yield f"the parameters of group {i} of {name}, {len(group['params'])} now and {len(params)} before"
+            for key in {**self._options[i], **options[i]}:
+                old, new = self._options[i].get(key), options[i].get(key)
+                if key not in LIVE and old != new and ((i, key) not in self._live or sign(old) != sign(new)):
+                    yield f"{key} of group {i} of {name} is {new}, was {old}"
+
+
+def sign(value: Any) -> Any:
+    """What a recording depends on of a number that each call looks up: updates leave out terms with a factor of 0."""
+    if isinstance(value, tuple | list):
+        return tuple(map(sign, value))
+    return (value > 0, value == 0) if is_number(value) else value
+
+
+def _getter(entry: dict[str, Any]) -> Any:
+    """What returns the tensors of a state."""
+    names = [name for name, value in entry.items() if isinstance(value, Tensor)]
+    return itemgetter(*names, names[0]) if names else lambda entry: ()  # of one name it gives no tuple
+
+
+def _is_same(some: list, others: list) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _defaults() -> tuple[Any, Any]:
+    return get_default_dtype(), get_default_device()
+
+
+def _mode(training: Snapshot) -> str:
+    return "training" if training.value else "evaluation"
