@@ -25,7 +25,7 @@ from miniflow.formulas.scalar import is_number
 from miniflow.graph.accesses import value_of
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.overlap import sharing
-from miniflow.graph.snapshot import ABSENT, Snapshot
+from miniflow.graph.snapshot import ABSENT, Part, Snapshot
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tensor import Tensor
 
@@ -50,7 +50,8 @@ class Guards:
     """
 
     def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor]):
-        self._count: list[int] = []  # so that the next call looks closer
+        self._count: list[int] | None = None
+        self._mutable: list[Part] = []
         self._modules, self._names = recording.names, {**recording.names, graph: graph.name}
         known = {owner for owner, key, _ in recording.reads if key == "training"}
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
@@ -70,7 +71,7 @@ class Guards:
             for number, optimizer in enumerate(graph._optimizers)
         ]
         self._members, self._hooks, self._defaults = self._members_now(), self._hooks_now(), _defaults()
-        self._mutable = [part for *_, held in self._read for part in held.mutable()]
+        self._has_same_attributes()  # unless another thread has changed one meanwhile
 
     def is_same(self) -> bool:
         """Whether nothing has changed. It is asked before each call and has to be fast."""
