@@ -90,6 +90,7 @@ class Op:
     sbp: Callable | None = None  # sbp(*operands, ranks, **attrs): signatures for a placement dimension of so many ranks
     made_by_passes = False  # only passes over graphs make it: it stands in no saved graph
     communicates = False  # ranks exchange values by it: graphs keep all of them, in order
+    waits = False  # for what other ranks send
 
     # of an update, see `update`
     groups = 0  # how many groups of inputs it takes

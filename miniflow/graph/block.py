@@ -29,9 +29,8 @@ class GraphModule:
     Attributes:
         activation_checkpointing: compute the activations within the module again when backward needs them, instead of
             keeping them: less memory, the same numbers.
-        stage_id: the number of the pipeline stage, None if there are no stages. On one device, stages run one after
-            the other, and it has no effect.
-        stage_placement: where the stage lies.
+        stage_id: the number of the pipeline stage, None if there are no stages.
+        stage_placement: where the stage lies; see `set_stage`.
 
     Source: `oneflow.nn.graph.GraphModule`; Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
     """
@@ -74,26 +73,26 @@ class GraphModule:
         self.set_stage(value)
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
-        """Put the module into a pipeline stage, which has no effect on one device.
+        """Put the module into a stage of a pipeline.
+
+        With micro-batches, `config.set_gradient_accumulation_steps(k)`, stages on several placements work at the same
+        time, in the order of `config.set_pipeline_schedule`.
 
         Args:
             stage_id: stages are numbered from 0 in the order of the data.
-            placement: where the stage lies.
+            placement: where the stage lies: global tensors that the module is called with move there. None if `build`
+                moves them, x.to_global(placement=...).
 
         Raises:
             ArgumentError: for a number that is not an integer of at least 0.
 
-        Warns:
-            UserWarning: once for each graph.
+        Source: `oneflow.nn.graph.GraphModule.set_stage`.
         """
         if stage_id is not None and (not isinstance(stage_id, int) or isinstance(stage_id, bool) or stage_id < 0):
             raise ArgumentError(f"set_stage: got stage_id={stage_id!r}; expected an integer of at least 0")
         self._stage_id = stage_id
         self.stage_placement = placement
-        self._graph._warn(
-            "set_stage",
-            "set_stage has no effect: the stages run in the order of build, each where its tensors are",
-        )
+        self._graph._options_changed()
 
     def options(self) -> dict[str, Any]:
         """What is not as it is by default."""

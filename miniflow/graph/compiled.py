@@ -20,6 +20,7 @@ from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, u
 from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
+from miniflow.graph.schedule import Task
 from miniflow.graph.snapshot import ABSENT
 from miniflow.tensor import Tensor
 
@@ -58,10 +59,6 @@ class Compiled:
         whole = zero.whole(graph._optimizers, graph._whole) if self.config.zero else nullcontext()
         with self._stage("building graph"), whole:
             self.recording = Recording(graph, tree, metas, self.config.checkpoint_scopes)
-        if self.config.zero and not self.recording.program.is_global:
-            graph._warn(
-                "zero", "ZeRO shares out global tensors, and those of the graph are local: module.to_global(...)"
-            )
         with self._stage("optimizing graph"):
             self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):
@@ -167,6 +164,12 @@ class Compiled:
             if items.get(key, ABSENT) is not value:
                 items.pop(key) if value is ABSENT else items.update({key: value})
                 note_change()
+
+    def run_timed(self, arrays: list[Any]) -> dict[Task, float]:
+        """One call, and how long each task of the pipeline took."""
+        outputs, seconds = self.replay.timed(self.config, arrays)
+        self._finish(outputs)
+        return seconds
 
     def _finisher(self) -> Callable[[list[Any]], Any]:
         """What has to be done with the outputs of a replay."""

@@ -22,6 +22,7 @@ from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
 from miniflow.graph.passes import PIPELINE
 from miniflow.graph.passes.zero import MODES as ZERO_MODES
 from miniflow.graph.passes.zero import Zero
+from miniflow.graph.schedule import schedule_of
 
 MEMORY_PLANNING = "memory_planning"
 PASSES = (*dict.fromkeys(PIPELINE), MEMORY_PLANNING)
@@ -44,6 +45,7 @@ class GraphConfig:
         outputs_buffer_size: how many buffers each output takes in turn.
         sparse_parameters: names of the parameters that are updated only where their gradient has rows, besides those
             of optimizers that were added with `is_sparse`.
+        pipeline_schedule: in which order pipeline stages compute micro-batches, see `set_pipeline_schedule`.
         zero: how the states of optimizers are shared out among ranks, a `passes.zero.Zero`; None if they are not.
         cuda_graph: whether calls are launched as CUDA graphs where that is possible.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
@@ -68,6 +70,7 @@ class GraphConfig:
         self.disabled_passes: frozenset[str] = frozenset()
         self.outputs_buffer_size = 2
         self.sparse_parameters: frozenset[str] = frozenset()
+        self.pipeline_schedule: str | Callable = "1F1B"
         self.zero: Zero | None = None
         self.cuda_graph = False
         self.is_static = False
@@ -150,6 +153,24 @@ class GraphConfig:
         call that there is nothing to launch.
         """
         self.cuda_graph = _switch("enable_cuda_graph", mode)
+
+    def set_pipeline_schedule(self, schedule: str | Callable = "1F1B") -> None:
+        """In which order the stages of a pipeline compute the micro-batches of a step.
+
+        Modules on other placements are its stages; `set_gradient_accumulation_steps` says how many micro-batches there
+        are. `graph.schedule()` shows the order. Losses and gradients do not depend on it, the memory does.
+
+        Args:
+            schedule: "1F1B": one forward and one backward in turns, of stage s at most stages - s micro-batches are
+                alive. "GPipe": first all forward, then all backward. Or a function of stage, number of stages and
+                number of micro-batches that returns the order of the stage, a list of pairs ("forward", 0).
+
+        Raises:
+            ArgumentError: for another name.
+
+        Source: Narayanan et al. 2021; Huang et al. 2019, "GPipe".
+        """
+        self.pipeline_schedule = schedule
 
     def enable_zero(
         self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
@@ -336,6 +357,8 @@ class GraphConfig:
             found["gradient_accumulation_steps"] = self.accumulation_steps
         if self.outputs_buffer_size != 2:
             found["outputs_buffer_size"] = self.outputs_buffer_size
+        if self.pipeline_schedule != "1F1B":
+            found["pipeline_schedule"] = self.pipeline_schedule
         if self.zero is not None:
             found["zero"] = self.zero
         if self.cuda_graph:
@@ -357,6 +380,7 @@ class GraphConfig:
             self.outputs_buffer_size,
             self.cuda_graph,
             self.zero,
+            self.pipeline_schedule,
             self.sparse_parameters,
         )
 
@@ -398,6 +422,11 @@ def _names(option: str, value: Iterable[str]) -> frozenset[str]:
     return frozenset(value)
 
 
+def _schedule(option: str, value: str | Callable) -> str | Callable:
+    schedule_of(value)
+    return value
+
+
 def _zero(option: str, value: Zero | None) -> Zero | None:
     if value is not None and not isinstance(value, Zero):
         raise ArgumentTypeError(f"{option}: got {value!r}; expected None, or call config.enable_zero(True, stage=2)")
@@ -412,6 +441,7 @@ OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses v
     "outputs_buffer_size": _count,
     "sparse_parameters": _names,
     "zero": _zero,
+    "pipeline_schedule": _schedule,
     "cuda_graph": _switch,
     "is_static": _switch,
 }

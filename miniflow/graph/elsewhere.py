@@ -42,8 +42,8 @@ class DoneElsewhere:
         _no_effect("enable_shared()", "graphs over one module share its parameters")
 
 
-def warn_of_cuda_graph(graph: Graph, plan: Compiled) -> None:
-    """Warn of a CUDA graph that was asked for where there is no GPU."""
+def warn_of_options(graph: Graph, plan: Compiled) -> None:
+    """Warn of options that were set and have no effect in this graph."""
     places = {slot.device.type for instruction in plan.program.instructions for slot in instruction.outputs}
     if graph.config.cuda_graph and "cuda" not in places:
         graph._warn(
@@ -51,6 +51,13 @@ def warn_of_cuda_graph(graph: Graph, plan: Compiled) -> None:
             "GraphConfig.enable_cuda_graph has no effect: the graph works on the CPU; move its modules and inputs to a "
             "cuda device",
         )
+    if plan.recording.program.is_global:
+        return
+    instead = "tensors of the graph are local; use module.to_global(placement, sbp)"
+    if graph.config.zero is not None:
+        graph._warn("zero", f"GraphConfig.enable_zero has no effect: {instead}")
+    if any(options.stage_id is not None for options in graph._options.values()):
+        graph._warn("set_stage", f"set_stage has no effect: {instead}")
 
 
 def _no_effect(what: str, instead: str) -> None:

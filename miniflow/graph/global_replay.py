@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from miniflow.graph.ir import Program, Slot
 from miniflow.graph.replay import Arena, Replay
+from miniflow.graph.schedule import Clock, Task
+from miniflow.parallel import world
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.partition import GlobalMeta, local_shape
 
@@ -15,6 +17,7 @@ class GlobalReplay(Replay):
     """Runs a lowered program again and again; see `lower`.
 
     Args:
+        clock: takes the times of a pipeline's tasks.
         recorded: the program over global arrays, of one micro-batch.
         program: after all passes.
         config, arena: see `Replay`.
@@ -22,14 +25,19 @@ class GlobalReplay(Replay):
     """
 
     def __init__(
-        self, recorded: Program, program: Program, config: Any = None, steps: int = 1, arena: Arena | None = None
-    ):
-        super().__init__(program, config, arena)
+        self, recorded: Program, program: Program, config: Any = None, steps: int = 1, arena: Arena | None = None,
+        clock: Callable | None = None,
+    ):  # fmt: skip
+        super().__init__(program, config, arena, clock)
+        self.recorded, self.steps = recorded, steps
         self.global_written = list({id(shard.tensor): shard.tensor for shard in self.written}.values())
-        self.results, shapes = [], iter([slot.shape for slot in program.outputs])
-        for slot in recorded.outputs:
-            owned = slot.device.placement.owned
-            self.results.append(joined(slot, dict(zip(owned, shapes, strict=False)), steps))
+        shapes = iter([slot.shape for slot in program.outputs])
+        owned = [{r: next(shapes) for r in slot.device.placement.owned} for slot in recorded.outputs]
+        of_ranks = world.communicator().all_gather_object(owned, range(world.size()))  # a rank may hold no part of one
+        self.results = [
+            joined(slot, {r: shape for found in of_ranks for r, shape in found[i].items()}, steps)
+            for i, slot in enumerate(recorded.outputs)
+        ]
 
     def __call__(self, inputs: Sequence[Any], drawn: list[tuple[int, int]] | None = None) -> list[Any]:
         """The outputs of one call; states are changed in place.
@@ -39,10 +47,19 @@ class GlobalReplay(Replay):
             drawn: see `Replay`.
         """
         arrays = iter(super().__call__([shard for x in inputs for shard in x.shards.values()], drawn))
+        world.communicator().finish_sending()
         for tensor in self.global_written:
             tensor._array.wrote()
             tensor._written()
         return [GlobalArray(meta, {r: next(arrays) for r in meta.placement.owned}) for meta in self.results]
+
+    def timed(self, config: Any, inputs: Sequence[Any]) -> tuple[list[Any], dict[Task, float]]:
+        """One call, and how long each task of the pipeline took, on all ranks."""
+        clock = Clock()
+        outputs = GlobalReplay(self.recorded, self.program, config, self.steps, self.arena, clock)(inputs)
+        clock(None)
+        found = world.communicator().all_gather_object(clock.seconds, range(world.size()))
+        return outputs, {task: seconds for of_rank in found for task, seconds in of_rank.items()}
 
 
 def joined(slot: Slot, shapes: dict[int, tuple[int, ...]], steps: int) -> GlobalMeta:

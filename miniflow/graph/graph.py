@@ -60,12 +60,13 @@ from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.compiled import Compiled
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.debug import DebugOutput
-from miniflow.graph.elsewhere import DoneElsewhere, warn_of_cuda_graph
+from miniflow.graph.elsewhere import DoneElsewhere, warn_of_options
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, check_arguments, constants, flatten
 from miniflow.graph.replay import Arena
 from miniflow.graph.saved.parts import Parts
+from miniflow.graph.schedule import Schedule
 from miniflow.graph.state import load_state, parameter_names, save_state
 from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
@@ -278,7 +279,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
         plan = Compiled(self, tree, metas)
         self._count_compilation(plan, reason)
-        warn_of_cuda_graph(self, plan)
+        warn_of_options(self, plan)
         self._report(plan)
         self.__dict__["_plans"] = [old for old in self._plans if not old.guards.is_obsolete()]
         self._plans.append(plan)
@@ -498,6 +499,29 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             GraphError: before the first call.
         """
         return MemoryReport(self._require_plan("memory").replay.plan)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
+        """When the stages of a pipeline compute which micro-batch: `print(graph.schedule())`.
+
+        Args:
+            args, kwargs: with those of a call, one step is made with them, and its tasks are measured. Where one
+                process has all stages, they run one after another, and the picture shows when they would at once.
+
+        Raises:
+            GraphError: before the first call, if none is made, and for a graph without a pipeline.
+        """
+        if not args and not kwargs:
+            plan, seconds = self._require_plan("schedule"), None
+        else:
+            with self._initialised()._lock:
+                plan, arrays = self._find(args, self._in_order(kwargs))
+                seconds = plan.run_timed(arrays) if plan.program.stages > 1 else None
+        if plan.program.stages == 1:
+            raise GraphError(
+                f"{self.name}.schedule: there is no pipeline; expected modules on several placements, "
+                "module.config.set_stage(id, placement), and an optimizer"
+            )
+        return Schedule(self.config.pipeline_schedule, plan.program.stages, self._micro_batches, seconds)
 
     # made in other ways
 

@@ -210,6 +210,8 @@ class Instruction:
         unless: a 0-dim bool slot; when it holds True the instruction, which then is an update, is left out.
         after: a slot that must have been computed before this runs, although it is not read: recomputation of
             activations waits for backward with it. Two instructions that differ in it are never merged.
+        stage: of a pipeline; see `passes.pipeline`.
+        micro_batch: its number; None for what is done once for all of them.
     """
 
     op: type[Op]
@@ -222,6 +224,8 @@ class Instruction:
     unless: Slot | None = None
     after: Slot | None = None
     callers: list[str] = field(default_factory=list)
+    stage: int = 0
+    micro_batch: int | None = None
 
     @property
     def reads(self) -> list[Slot]:
@@ -289,6 +293,7 @@ class Program:
         late_reads: pairs of an input's position and a state, or the position of another input, of which the step writes
             to one before it reads the other: they must not share memory.
         draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
+        stages: how many stages a pipeline has that trains; 1 for other programs.
     """
 
     inputs: list[Slot] = field(default_factory=list)
@@ -302,6 +307,7 @@ class Program:
     late_reads: list[tuple[int, Slot | int]] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
     name: str = "program"
+    stages: int = 1
 
     def with_(self, **changes: Any) -> Program:
         """A copy with some fields changed; lists and dicts are copied, instructions and slots are shared."""

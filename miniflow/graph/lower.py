@@ -28,9 +28,10 @@ from miniflow.device import of_array, place_of
 from miniflow.dispatch.dispatcher import Op, Shard, is_array
 from miniflow.dispatch.tape import Version
 from miniflow.errors import GraphError
-from miniflow.graph.ir import CONSTANT, UPDATE, Instruction, Program, Slot, scalars_in
+from miniflow.graph.ir import CONSTANT, FORWARD, UPDATE, Instruction, Program, Slot, scalars_in
+from miniflow.graph.passes.accumulation import carried, varying
 from miniflow.parallel import world
-from miniflow.parallel.boxing import box, reduce_along
+from miniflow.parallel.boxing import Step, box, indices, reduce_along, route
 from miniflow.parallel.dispatch import Plan, make_plan
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.partition import GlobalMeta, local_shape, shape_of
@@ -62,8 +63,10 @@ class Lowering:
         self.layouts: dict[Slot, np.ndarray] = {}
         self.constants: dict[Slot, Any] = {}
         self.instructions: list[Instruction] = []
-        self.last_sent: Slot | None = None  # under MPI: what the last exchange has made
-        self.template: Instruction | None = None  # the global instruction that is being lowered
+        self.number, self.template = 0, Instruction(Op, [], [])  # the global instruction that is being lowered
+        placements = [slot.device.placement for i in program.instructions if i.phase == FORWARD for slot in i.outputs]
+        self.stages = {ranks: number for number, ranks in enumerate(dict.fromkeys(where.flat for where in placements))}
+        self.varying = varying([*program.inputs, *carried(program)], program.instructions)
 
     def run(self) -> Program:
         """The program of the shards."""
@@ -85,9 +88,8 @@ class Lowering:
             for rank, shard in self.split(slot, kind=CONSTANT).items():
                 self.constants[shard] = array.shards[rank]
                 self.layouts[shard] = memory.layout(array.shards[rank])
-        for instruction in program.instructions:
-            self.template = instruction
-            self.lower(instruction)
+        for self.number, self.template in enumerate(program.instructions):
+            self.lower(self.template)
         writes = [self.pairs(state, self.boxed(value, state.device.sbp)) for state, value in program.writes.items()]
         positions = {slot: i for i, slot in enumerate(self.all_of(program.inputs))}
         late = [(positions[x], s) for i, state in program.late_reads for x, s in self.pairs(program.inputs[i], state)]
@@ -102,6 +104,7 @@ class Lowering:
             late_reads=late,
             draws=program.draws,
             name=program.name,
+            stages=len(self.stages) if any(i.mutates for i in program.instructions) else 1,
         )
 
     # slots
@@ -143,9 +146,8 @@ class Lowering:
                **changes: Any) -> None:  # fmt: skip
         """Append an instruction, at the place of the global one."""
         after = self.template.after
-        if after is not None:
-            after = next(iter(self.shards[after].values()))
-        changes = {"unless": None, "after": after, **changes}
+        after = None if after is None else next(iter(self.shards[after].values()), None)
+        changes = {"unless": None, "after": after, "stage": self.stage_of(self.template.outputs[0]), **changes}
         self.instructions.append(self.template.with_(op=op, inputs=inputs, outputs=outputs, attrs=attrs, **changes))
 
     def compute(self, instruction: Instruction) -> None:
@@ -162,8 +164,9 @@ class Lowering:
         for i, k, by in plan.reductions:
             where, before = plan.results[i].placement, made[i]
             made[i] = {r: slot.like() for r, slot in before.items()}
-            attributes = {"where": where, "dims": (k,), "by": by}
-            self.exchange(AllReduceShards, list(before.values()), list(made[i].values()), attributes)
+            if before:
+                attributes = {"where": where, "dims": (k,), "by": by}
+                self.append(AllReduceShards, list(before.values()), list(made[i].values()), attributes)
         self.shards.update(zip(instruction.outputs, made, strict=True))
 
     def on_rank(self, rank: int, instruction: Instruction, plan: Plan, wholes: list) -> list[Slot]:
@@ -228,23 +231,34 @@ class Lowering:
         return result
 
     def box(self, x: Slot, y: Slot, phase: str) -> None:
-        """Write the boxing of a global slot into another."""
-        shards = self.split(y)
-        attrs = {"before": x.device, "after": y.device}
-        self.exchange(BoxShards, list(self.shards[x].values()), list(shards.values()), attrs, phase=phase)
-
-    def exchange(self, op: type[Op], inputs: list[Slot], outputs: list[Slot], attrs: dict[str, Any],
-                 **changes: Any) -> None:  # fmt: skip
-        """Append an exchange between ranks. Of several processes all run theirs in the same order: each waits for the
-        last one, and those that only send make an empty array."""
-        if not inputs and not outputs:
+        """Write the boxing of a global slot into another: within a placement, and to another one."""
+        *steps, last = route(x.shape, x.device.placement, x.device.sbp, y.device.placement, y.device.sbp, x.itemsize)
+        if last.stays:
+            self.exchange(BoxShards, x, y, phase)
             return
-        outputs = outputs or [Slot((0,), inputs[0].dtype, inputs[0].device)]
-        if self.last_sent is not None:
-            changes["after"] = self.last_sent
-        self.append(op, inputs, outputs, attrs, **changes)
-        if len(world.owned()) < world.size():
-            self.last_sent = outputs[0]
+        if steps:
+            complete = x.like(device=GlobalMeta.of(x.device.placement, last.before, x.shape, x.dtype))
+            self.exchange(BoxShards, x, complete, phase)
+            x = complete
+        if len(world.owned()) == world.size():
+            self.exchange(BoxShards, x, y, phase)
+            return
+        if self.shards[x]:
+            token = Slot((0,), x.dtype, next(iter(self.shards[x].values())).device)
+            attrs = {"before": x.device, "after": y.device, "number": self.number}
+            self.append(SendShards, list(self.shards[x].values()), [token], attrs, phase=phase, stage=self.stage_of(x))
+        self.exchange(ReceiveShards, x, y, phase, number=self.number, varies=x in self.varying)
+
+    def exchange(self, op: type[Op], x: Slot, y: Slot, phase: str, **attrs: Any) -> None:
+        """Append what ranks get from each other, if there are such in this process."""
+        inputs, outputs = list(self.shards[x].values()), list(self.split(y).values())
+        if outputs:
+            attrs = {"before": x.device, "after": y.device, **attrs}
+            self.append(op, inputs, outputs, attrs, phase=phase, stage=self.stage_of(y))
+
+    def stage_of(self, slot: Slot) -> int:
+        """The number of the stage that lies on the placement of a slot; the first for a placement of several."""
+        return self.stages.get(slot.device.placement.flat, 0)
 
     # what runs on a shard
 
@@ -347,6 +361,31 @@ class BoxShards(Op):
         return f"{show(before.sbp)} to {show(after.sbp)}{moved}"
 
 
+class SendShards(Op):
+    """What ranks of this process send to another placement; it goes on while they compute."""
+
+    function_name = "send"
+    made_by_passes = True
+    communicates = True
+    show = BoxShards.show
+
+    def infer(*shards, before, after, number):
+        return (0,), before.dtype
+
+
+class ReceiveShards(Op):
+    """What ranks of this process get from another placement, or have got themselves."""
+
+    function_name = "receive"
+    outputs = ("y", "others")
+    made_by_passes = True
+    communicates = waits = True
+    show = BoxShards.show
+
+    def infer(*shards, before, after, number, varies):
+        return BoxShards.infer(before=before, after=after)
+
+
 class AllReduceShards(Op):
     """Results of ranks that differ along some dimensions of a placement become one, by an operation."""
 
@@ -380,7 +419,41 @@ def box_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta) -> tuple:
     """Of the ranks that this process owns; an empty array if it only sends."""
     x = GlobalArray(before, dict(zip(before.placement.owned, shards, strict=True)))
     results = box(x, after.placement, after.sbp).shards
-    return own_memory([results[r] for r in after.placement.owned], shards) or (shards[0].reshape(-1)[:0],)
+    return own_memory([results[r] for r in after.placement.owned], shards)
+
+
+@kernel("cuda", returns=True)
+@kernel("cpu", returns=True)
+def send_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta, number: int) -> Any:
+    """An empty array, as a sign that they are on their way."""
+    held = dict(zip(before.placement.owned, shards, strict=True))
+    for (sender, receiver), (part, _) in indices(before.shape, between(before, after)).items():
+        if sender in held and receiver not in held:
+            world.communicator().send(held[sender][part], receiver, number)
+    return memory.empty((0,), before.dtype, of_array(shards[0]))
+
+
+@kernel("cuda", returns=True)
+@kernel("cpu", returns=True)
+def receive_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta, number: int, varies: bool) -> tuple:
+    """Of the ranks that this process owns."""
+    held, arrived = dict(zip(before.placement.owned, shards, strict=True)), {}
+    for r in after.placement.owned:
+        shape = (1, *local_shape(after.shape, after.placement, after.sbp, r))
+        arrived[r] = memory.empty(shape, after.dtype, world.device(after.type, r))
+        if P in after.sbp:
+            memory.fill(arrived[r], 0)
+    for (sender, receiver), (part, place) in indices(before.shape, between(before, after)).items():
+        if receiver in arrived and sender in held:
+            memory.copy_into(arrived[receiver][place], held[sender][part])
+        elif receiver in arrived:
+            world.communicator().receive(arrived[receiver][place], sender, number)
+    return tuple([arrived[r][0, ...] for r in after.placement.owned])
+
+
+def between(before: GlobalMeta, after: GlobalMeta) -> Step:
+    """The step from one placement to another."""
+    return Step(before.placement, after.placement, before.sbp, after.sbp, 0)
 
 
 @kernel("cuda", returns=True)

@@ -15,7 +15,7 @@ from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, state_text
-from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
+from miniflow.graph.ir import BUFFER, FORWARD, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.snapshot import Snapshot
@@ -25,7 +25,10 @@ from miniflow.graph.uses import Uses
 from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
+from miniflow.parallel.nest import each_tensor
 from miniflow.parallel.partition import GlobalMeta, local_shape
+from miniflow.parallel.placement import placement
+from miniflow.sbp import B
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -87,6 +90,8 @@ class Recording:
             stack.enter_context(reads_noted((Module, GraphAttributes)))
             modules = {**self.names, self.graph: self.graph.name}
             program = record(self._step, cut, self.states, name=self.graph.name, modules=modules, input_names=names)
+        if program.is_global:
+            self._check_stages(program)
         program.late_reads = list(self._late_reads(program))
         return self._give_own_memory(program)
 
@@ -186,6 +191,7 @@ class Recording:
             self.names[module] = active()._scopes[-1]
             self._forget_gradients(module._parameters.values())
         name, say = self.names[module], self.graph._print
+        args, kwargs = self._in_stage(module, (args, kwargs))
         inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
         if self.graph._prints(1):
             own = {f"{name}.{key}": p for key, p in module._parameters.items() if p is not None}
@@ -200,6 +206,39 @@ class Recording:
         say(1, "\n".join(outputs))
         self.calls.setdefault(module, (inputs, outputs))
         return result
+
+    def _in_stage(self, module: Module, arguments: Any) -> Any:
+        """The arguments of a module, on the placement of its stage."""
+        options = self.graph._options.get(module)
+        where = None if options is None else options.stage_placement
+        if not isinstance(where, placement):
+            return arguments
+
+        def move(x: Tensor) -> Tensor:
+            if not x.is_global or x.placement == where:
+                return x
+            entries = x._array.placement_and_sbp.sbp
+            return x.to_global(placement=where, sbp=entries if len(entries) == len(where.shape) else B)
+
+        return each_tensor(arguments, move)
+
+    def _check_stages(self, program: Program) -> None:
+        """See to it that stages are numbered in the order of the data.
+
+        Raises:
+            GraphError: if they are not.
+        """
+        places = [slot.device.placement for i in program.instructions if i.phase == FORWARD for slot in i.outputs]
+        numbers = {}
+        for module, options in self.graph._options.items():
+            for p in module.parameters() if options.stage_id is not None else ():
+                numbers[p.placement] = options.stage_id
+        order = [numbers[where] for where in dict.fromkeys(places) if where in numbers]
+        if order != list(range(len(order))):
+            raise GraphError(
+                f"{self.graph.name}: the data pass through the stages {order}; expected stages that are numbered "
+                "from 0 in the order of the data: module.config.set_stage(id, placement)"
+            )
 
     def before_backward(self, tensors: tuple[Tensor, ...], gradients: Any) -> tuple[Tensor, ...]:
         """Check a call of backward within build, and scale the loss if there is a scaler.

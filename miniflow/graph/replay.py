@@ -43,6 +43,7 @@ class Replay:
         program: after all passes.
         config: its `outputs_buffer_size` says how many buffers of an output are kept for later calls, 2 by default;
             its `cuda_graph` whether replays on a GPU are launched as CUDA graphs (see `capture`), no by default.
+        clock: takes the times of a pipeline's tasks, see `writer.Writer`.
         arena: that of the graph; the caller sees to it that its replays run one after the other.
 
     Attributes:
@@ -51,8 +52,8 @@ class Replay:
         source: the text of the function that runs.
     """
 
-    def __init__(self, program: Program, config: Any = None, arena: Arena | None = None):
-        self.program, self.arena = program, Arena() if arena is None else arena
+    def __init__(self, program: Program, config: Any = None, arena: Arena | None = None, clock: Callable | None = None):
+        self.program, self.arena, self.clock = program, Arena() if arena is None else arena, clock
         self.buffers = getattr(config, "outputs_buffer_size", 2)
         self.reuse = "memory_planning" not in getattr(config, "disabled_passes", ())
         self.capture: capture.Capture | str = "cuda_graph is not asked for"
@@ -166,7 +167,7 @@ class Replay:
         self._stops = list(accumulate([stop for _, stop in bounds], max))  # the last stop of all that begin so far
         self._blocks = [array.block for array in written if not memory.is_host(array)]
         self.memory = self.arena.take(self)
-        writer = Writer(self.plan, by_slot, self.memory, self.buffers)
+        writer = Writer(self.plan, by_slot, self.memory, self.buffers, self.clock)
         function = writer.function()
         self.source, self._lines = writer.source, writer.instruction_at
         if self._wants_graph:

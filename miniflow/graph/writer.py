@@ -16,6 +16,7 @@ from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.dtype import HALF
 from miniflow.graph.ir import Instruction, Program, Scalar, Slot, scalars_in
 from miniflow.graph.plan import Plan, has_scalars, writing_kernel
+from miniflow.graph.schedule import task_of
 
 COMMENT_COLUMN = 72
 
@@ -91,6 +92,7 @@ class Writer:
         states: the arrays of the program's states.
         arena: the planned memory.
         buffers: how many buffers each output keeps.
+        clock: called with the task of a pipeline when it begins, and with None when one has ended; see `schedule`.
 
     Attributes:
         source: the text.
@@ -98,8 +100,11 @@ class Writer:
         instruction_at: line -> instruction.
     """
 
-    def __init__(self, plan: Plan, states: dict[Slot, Any], arena: np.ndarray, buffers: int):
+    def __init__(
+        self, plan: Plan, states: dict[Slot, Any], arena: np.ndarray, buffers: int, clock: Callable | None = None
+    ):
         self.plan, self.program = plan, plan.program
+        self.clock, self.task = clock, None
         self.arena, self.buffers = arena, buffers
         self.namespace: dict[str, Any] = {
             "copyto": memory.copy_into, "settled": settled, "is_true": is_true, "replay": None,
@@ -125,6 +130,8 @@ class Writer:
         last = self.last_lines()
         for number, instruction in enumerate(self.program.instructions):
             self.mark(instruction.scope)
+            if self.clock is not None:
+                self.tell(instruction)
             self.instruction(number, instruction)
             dead = [self.names[slot] for slot in last.get(number, ())]
             if dead:
@@ -194,6 +201,13 @@ class Writer:
         if scope:
             self.line(f"{self.called(self.ranges.push_range)}({scope!r})")
         self.scope = scope
+
+    def tell(self, instruction: Instruction) -> None:
+        """Tell the clock if another task begins; to wait for others belongs to none."""
+        task = None if instruction.micro_batch is None or instruction.op.waits else task_of(instruction)
+        if task != self.task:
+            self.line(f"{self.constant(self.clock)}({self.constant(task)})")
+            self.task = task
 
     def line(self, text: str, comment: str = "") -> None:
         """Append one line to the function."""

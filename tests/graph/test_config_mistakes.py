@@ -109,9 +109,11 @@ def test_modes_of_auto_memory():
 
 def test_stages_have_no_effect_and_say_so_once():
     graph = Predict(model())
-    with pytest.warns(UserWarning, match="set_stage has no effect") as caught:
-        graph.model[0].config.stage_id = 0
-        graph.model[2].config.set_stage(1)
+    graph.model[0].config.stage_id = 0
+    graph.model[2].config.set_stage(1)
+    with pytest.warns(UserWarning, match="set_stage has no effect: tensors of the graph are local") as caught:
+        graph(flow.ones(2, 3))
+        graph(flow.ones(3, 3))
     assert len(caught) == 1 and caught[0].filename == __file__
 
 

@@ -269,7 +269,11 @@ def test_every_option_that_passes_read_is_saved():
     for name in PIPELINE:
         read |= arguments(import_module(f"miniflow.graph.passes.{name}").run, config).keys()
     count_comparison()
-    assert "config" not in read and read <= {*CONFIG, "zero"}  # which is of global tensors: these are not saved
+    assert "config" not in read and read <= {
+        *CONFIG,
+        "zero",
+        "pipeline_schedule",
+    }  # of global tensors: these are not saved
 
 
 def test_before_the_first_call(tmp_path):

@@ -119,9 +119,46 @@ def training(n):
         yield list(model.parameters())
 
 
+class Training(nn.Graph):
+    def __init__(self, model, move=lambda x, i: x):
+        super().__init__()
+        self.model, self.move, self.loss = model, move, nn.MSELoss()
+        self.add_optimizer(flow.optim.Adam([{"params": model.parameters(), "clip_grad_max_norm": 0.5}], lr=0.01))
+
+    def build(self, x, y):
+        for i, layer in enumerate(self.model):
+            x = layer(self.move(x, i)).tanh()
+        loss = self.loss(x, y)
+        loss.backward()
+        return loss
+
+
+def graphs_that_share_out_states(n):
+    everyone = flow.placement.all("cpu")
+    for stage, steps in itertools.product((0, 1, 2, 3), (1, 2)):
+        flow.manual_seed(0)
+        graph = Training(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 6)).to_global(everyone, B))
+        graph.config.enable_zero(stage > 0, stage=stage or 1, shard_min_size=1)
+        graph.config.set_gradient_accumulation_steps(steps)
+        x, y = (flow.tensor(numbers(12 * n, 6, seed=i), placement=everyone, sbp=S(0)) for i in range(2))
+        yield graph(x, y), graph(x, y), *graph.model.parameters()
+
+
+def graphs_of_stages(n):
+    places = [flow.placement("cpu", [r]) for r in range(n)]
+    for schedule in ("1F1B", "GPipe"):
+        flow.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(6, 6).to_global(where, B) for where in places])
+        graph = Training(model, lambda x, i: x.to_global(placement=places[i], sbp=B))
+        graph.config.set_gradient_accumulation_steps(4)
+        graph.config.set_pipeline_schedule(schedule)
+        x, y = (flow.tensor(numbers(8, 6, seed=i), placement=places[-i], sbp=B) for i in range(2))
+        yield graph(x, y), graph(x, y), *graph.model.parameters()
+
+
 PROGRAMS = (
     matmul_of_every_layout, boxing_of_every_pair, views_with_gaps, placements, two_dimensions, local_tensors,
-    random_numbers, indexing, printing, training,
+    random_numbers, indexing, printing, training, graphs_that_share_out_states, graphs_of_stages,
 )  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_it_goes_on(stage, tmp_path):
 
 
 def test_local_tensors_are_told_of():
-    with pytest.warns(UserWarning, match="those of the graph are local"):
+    with pytest.warns(UserWarning, match="tensors of the graph are local"):
         losses, *_ = train(None, lambda config: config.enable_zero(True))
     assert losses == train(None)[0]
 

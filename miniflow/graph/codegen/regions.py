@@ -14,16 +14,13 @@ def fuse(members: Sequence[Instruction], outputs: list[Slot]) -> Instruction:
     region = Region()
     for instruction in members:
         region.add(instruction)
-    first = members[0]
-    return Instruction(
-        FusedElementwise,
-        list(region.inputs),
-        outputs,
-        {"body": region.body(outputs)},
+    return members[0].with_(
+        op=FusedElementwise,
+        inputs=list(region.inputs),
+        outputs=outputs,
+        attrs={"body": region.body(outputs)},
         scope=common_scope(m.scope for m in members),
-        location=first.location,
-        phase=first.phase,
-        after=first.after,
+        callers=[],
     )
 
 

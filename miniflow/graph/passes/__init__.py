@@ -29,6 +29,7 @@ PIPELINE = (
     "dead_code",
     "zero",
     "accumulation",
+    "pipeline",
     "sparse_update",
     # the same with less
     "algebraic",

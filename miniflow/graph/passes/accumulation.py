@@ -49,7 +49,7 @@ def run(program: Program, accumulation_steps: int) -> Program:
         program: recorded with inputs of the size of a micro-batch; inputs of no dims are given to every micro-step.
         accumulation_steps: how many micro-batches make a batch.
     """
-    if accumulation_steps == 1 or not update_part(program):
+    if accumulation_steps == 1 or not update_part(program) and program.stages == 1:
         return program
     return Accumulation(program, accumulation_steps).run()
 
@@ -67,8 +67,7 @@ class Accumulation:
         self.program, self.steps = program, steps
         self.updates = update_part(program)
         check_updates(program, self.updates, steps)
-        updated = {slot for i in self.updates for slot in i.outputs}
-        self.carried = {state: slot for state, slot in program.writes.items() if slot not in updated}
+        self.carried = carried(program)
         self.body = [i for i in program.instructions if i not in self.updates]
         self.varying = varying([*program.inputs, *self.carried], self.body)
         self.made_by_backward = {slot for i in self.body if i.phase == BACKWARD for slot in i.outputs}
@@ -78,12 +77,14 @@ class Accumulation:
         self.instructions: list[Instruction] = []
         self.copies: list[dict[Slot, Slot]] = []
         self.sums: dict[Slot, Slot] = {}
+        self.micro_batch: int | None = None
 
     def run(self) -> Program:
         """The program of all micro-steps and one update."""
         self.instructions += [i for i in self.body if i.outputs[0] not in self.varying]
         for step in range(self.steps):
             self._micro_step(step, [i for i in self.body if i.outputs[0] in self.varying])
+        self.micro_batch = None
         for slot, total in self.sums.items():
             self.sums[slot] = self._emit(Div, [total, float(self.steps)], slot.like(), BACKWARD)
         outputs = [self._joined(slot) for slot in self.program.outputs]
@@ -105,6 +106,7 @@ class Accumulation:
 
     def _micro_step(self, step: int, body: list[Instruction]) -> None:
         """Append forward and backward on one micro-batch, each gradient being added to its sum at once."""
+        self.micro_batch = step
         copy = {state: self._latest(slot) for state, slot in self.carried.items()} if step else {}
         self.copies.append(copy)
         copy |= {slot: self._part(slot, step) for slot in self.inputs}
@@ -114,7 +116,8 @@ class Accumulation:
             attrs = {name: with_numbers(value, draws) for name, value in instruction.attrs.items()}
             after = copy.get(instruction.after, instruction.after)
             inputs = [copy.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
-            self.instructions.append(instruction.with_(inputs=inputs, outputs=outputs, attrs=attrs, after=after))
+            changes = {"inputs": inputs, "outputs": outputs, "attrs": attrs, "after": after, "micro_batch": step}
+            self.instructions.append(instruction.with_(**changes))
             copy.update(zip(instruction.outputs, outputs, strict=True))
             self._add_to_sums(instruction.outputs, instruction)
         made = {slot for instruction in body for slot in instruction.outputs}
@@ -124,10 +127,11 @@ class Accumulation:
         """The micro-batch of an input."""
         if slot.ndim == 0:
             return self.inputs[slot]
-        size = slot.shape[0]
-        return self._emit(
-            Slice, [self.inputs[slot]], slot.like(), FORWARD, index=(slice(step * size, (step + 1) * size), ...)
-        )
+        size, reader = slot.shape[0], next((i for i in self.body if slot in i.reads), None)
+        index = (slice(step * size, (step + 1) * size), ...)
+        part = self._emit(Slice, [self.inputs[slot]], slot.like(), FORWARD, index=index)
+        self.instructions[-1].stage = reader.stage if reader else 0
+        return part
 
     def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
         """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
@@ -169,8 +173,11 @@ class Accumulation:
     def _emit(
         self, op: Any, inputs: list[Any], output: Slot, phase: str, place: Instruction | None = None, **attrs: Any
     ) -> Slot:
-        scope, location = (place.scope, place.location) if place else ("", "")
-        self.instructions.append(Instruction(op, inputs, [output], attrs, scope, location, phase))
+        scope, location, stage = (place.scope, place.location, place.stage) if place else ("", "", 0)
+        new = Instruction(
+            op, inputs, [output], attrs, scope, location, phase, stage=stage, micro_batch=self.micro_batch
+        )
+        self.instructions.append(new)
         return output
 
 
@@ -184,6 +191,12 @@ def update_part(program: Program) -> dict[Instruction, None]:
             part[instruction] = None
             made.update(instruction.outputs)
     return part
+
+
+def carried(program: Program) -> dict[Slot, Slot]:
+    """The states that forward and backward write, with the slots of their new values: micro-steps go on from them."""
+    updated = {slot for i in update_part(program) for slot in i.outputs}
+    return {state: slot for state, slot in program.writes.items() if slot not in updated}
 
 
 def check_updates(program: Program, updates: dict[Instruction, None], steps: int) -> None:
@@ -208,7 +221,8 @@ def varying(slots: Iterable[Slot], instructions: Iterable[Instruction]) -> set[S
     """The slots whose values differ between micro-steps: `slots`, what depends on them, and random numbers."""
     found = set(slots)
     for instruction in instructions:
-        if instruction.is_random or any(slot in found for slot in instruction.waits_for):
+        is_new = instruction.is_random or instruction.attrs.get("varies")  # what another rank sends
+        if is_new or any(slot in found for slot in instruction.waits_for):
             found.update(instruction.outputs)
     return found
 

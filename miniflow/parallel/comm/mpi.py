@@ -65,6 +65,8 @@ class MpiCommunicator:
         self._watchdog.start()
         with self._watchdog.waits("import miniflow", range(self.size)):
             self.world = self.peers.Dup()  # where no message of users is taken for one of a collective
+            self.stages = self.peers.Dup()  # nor for one between the stages of a pipeline
+        self._sending: list[Message] = []
         self._groups = {tuple(range(self.size)): self.world}
         end_all_on_exception(self.world)
 
@@ -128,7 +130,24 @@ class MpiCommunicator:
                 sizes = f"got {status.count} bytes from rank {rank}; expected {buffer.nbytes}"
                 raise self._watchdog.left(self.call or name, group, sizes)
 
-    def post(self, x: Any, peer: int | None, tag: int, receive: bool = False) -> Message:
+    def send(self, x: Any, rank: int, tag: int) -> None:
+        """Start to send an array, which may change at once, from one stage of a pipeline to another."""
+        self._sending = [message for message in self._sending if not message.done()]
+        self._sending.append(self.post(memory.row_major(memory.to_host(x).copy()), rank, tag, comm=self.stages))
+
+    def receive(self, x: Any, rank: int, tag: int) -> None:
+        """Fill an array with what `send` has sent."""
+        arrived = memory.empty(x.shape, x.dtype, CPU)
+        self.post(arrived, rank, tag, receive=True, comm=self.stages).result()
+        memory.copy_into(x, memory.move(arrived, of_array(x)))
+
+    def finish_sending(self) -> None:
+        """Wait until all has come that `send` has sent."""
+        for message in self._sending:
+            message.result()
+        self._sending.clear()
+
+    def post(self, x: Any, peer: int | None, tag: int, receive: bool = False, comm: Any = None) -> Message:
         """Start to send an array to a rank, or to fill it with what a rank sends; None: whichever.
 
         Raises:
@@ -139,7 +158,8 @@ class MpiCommunicator:
                 f"send: got a tensor of {x.nbytes:,} bytes; expected at most {MOST:,} in a message: send parts of it"
             )
         self.counted.add("send", 0 if receive else x.nbytes)
-        begin = self.peers.Irecv if receive else self.peers.Isend
+        comm = self.peers if comm is None else comm
+        begin = comm.Irecv if receive else comm.Isend
         request = begin(self._buffers(x)[0], self.mpi.ANY_SOURCE if peer is None else peer, tag)
         return Message(self, x, request, receive, range(self.size) if peer is None else [peer])
 

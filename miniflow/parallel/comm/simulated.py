@@ -82,3 +82,6 @@ class SimulatedCommunicator:
 
     def barrier(self, group: Group | None = None) -> None:
         """Wait until every rank of a group is here; None for all."""
+
+    def finish_sending(self) -> None:
+        """Wait until the stages of a pipeline have what was sent to them: here nothing is on its way."""
