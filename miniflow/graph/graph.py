@@ -530,15 +530,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         """What `flow.save` writes: the plan of the last call. Calls of other threads wait until the block is done.
 
         Raises:
-            GraphError: before the first call, if the plan would no longer be used, or if a schedule would be lost.
+            GraphError: before the first call, or if the plan would no longer be used.
         """
-        if self._schedulers:
-            kinds = ", ".join(type(scheduler).__name__ for scheduler in self._schedulers)
-            raise GraphError(
-                f"{self.name}: cannot be saved with {kinds}: schedules are Python, and the loaded graph would keep "
-                "the last learning rate; save its state, flow.save(graph.state_dict(), path), and load that into a "
-                "graph made by the same code, or leave lr_sch out and call set_lr of the loaded graph"
-            )
         if modes.tracer is not None:
             raise GraphTraceError(
                 f"{self.name}: saved while {modes.tracer.program.name} is being recorded; save it after the call"
@@ -560,7 +553,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
                 )
             recording = plan.recording
             skipper = self._grad_scaler if recording.skips else None
-            yield Parts(recording.program, plan.config, plan.tree, recording.result, skipper)
+            schedules = [(self._optimizers.index(s.optimizer), s) for s in self._schedulers]
+            yield Parts(recording.program, plan.config, plan.tree, recording.result, skipper, schedules)
 
     @staticmethod
     def load(path: str | os.PathLike, map_location: Any = None) -> serialize.LoadedGraph:

@@ -23,6 +23,7 @@ from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.passes import run_passes
 from miniflow.graph.replay import Replay
 from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.schedules import step
 from miniflow.graph.saved.trees import arranged, describe
 from miniflow.tensor import Tensor
 
@@ -115,9 +116,10 @@ class LoadedGraph:
                 self.numbers[name] = value + 1
             elif kind_of(name) == "fresh":
                 self.numbers[name] = False
+        step([schedule for _, schedule in self._parts.schedules], self.numbers)
 
     def set_lr(self, lr: float) -> None:
-        """Let all optimizers in the graph go on with this learning rate.
+        """Let all optimizers in the graph go on with this learning rate; schedules go on from it, or write over it.
 
         Raises:
             ArgumentError: if the graph has no optimizer, or for a rate that is negative or no number.

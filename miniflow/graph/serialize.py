@@ -5,8 +5,8 @@ The folder holds two files: `graph.json`, the program as it was recorded (see `s
 graph is loaded, so that a folder written on one machine fits another.
 
 A training graph can be saved too, and goes on where it stopped. The numbers that change from step to step are in
-`LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set. A graph with
-schedules, which are Python code, is refused.
+`LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set, or follow the
+schedules of the graph, which are saved by class and state; those that call functions are refused.
 
 `saved.folder` writes and reads the folder. Nothing in the files is trusted: what does not fit is a
 CheckpointError.
@@ -36,6 +36,7 @@ from miniflow.graph.saved import program as programs
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
 from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.schedules import decode_schedules, encode_schedules
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
 from miniflow.serialization.states import GRAPH
@@ -87,6 +88,7 @@ def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "config": encode_config(parts.config),
         "numbers": {name: encode_number(name, scalar.source()) for name, scalar in varying.items()},
         "scaler": parts.scaler_state(),
+        "schedules": encode_schedules(parts.schedules),
         "arguments": encode_tree(parts.arguments, "arguments"),
         "results": encode_tree(parts.results, "results"),
     }
@@ -158,10 +160,11 @@ def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts,
     config = decode_config(document["config"])
     numbers = decode_numbers(document["numbers"])
     scaler = decode_scaler(document["scaler"])
+    schedules = decode_schedules(document["schedules"])
     program = bind(program, numbers, scaler)
     arguments, results = (decode_tree(document[name], name) for name in ("arguments", "results"))
     check_trees(arguments, results, program, scaler)
-    return Parts(program, config, arguments, results, scaler), numbers
+    return Parts(program, config, arguments, results, scaler, schedules), numbers
 
 
 # the parts of the document beside the program

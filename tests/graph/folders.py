@@ -1,9 +1,12 @@
 """Graphs that are saved as folders, for tests of loading them."""
 
+import json
+
 from compare import count_comparison
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.graph.saved.folder import checksum
 
 GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
 
@@ -56,6 +59,12 @@ def trained(folder, optimizer=None, scaler=None, plain=True):
     graph(*batch())
     flow.save(graph, folder)
     return graph
+
+
+def sign(document, folder):
+    """Write a document with the right checksum: what somebody would do who means harm."""
+    document["checksum"] = checksum(document)
+    (folder / GRAPH).write_text(json.dumps(document))
 
 
 def assert_equal(a, b):

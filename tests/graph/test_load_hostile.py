@@ -9,13 +9,12 @@ import random
 import numpy as np
 import pytest
 from compare import count_comparison
-from folders import GRAPH, WEIGHTS, batch, trained
+from folders import GRAPH, WEIGHTS, batch, sign, trained
 
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentTypeError, CheckpointError, DTypeError, IndexRangeError, ShapeError
 from miniflow.graph.saved import attributes, operands
-from miniflow.graph.saved.folder import checksum
 from miniflow.ops.dropout import DropoutGrad
 from miniflow.ops.pointwise import Pointwise
 
@@ -33,12 +32,6 @@ def copied(saved, folder):
     for name in (GRAPH, WEIGHTS):
         (folder / name).write_bytes((saved[0] / name).read_bytes())
     return folder
-
-
-def sign(document, folder):
-    """Write a document with the right checksum: what somebody would do who means harm."""
-    document["checksum"] = checksum(document)
-    (folder / GRAPH).write_text(json.dumps(document))
 
 
 def test_missing_files(saved, tmp_path):

@@ -36,7 +36,10 @@ WEIGHTS = "weights.safetensors"
 NEXT = ".weights.safetensors.next"  # the weights of a graph.json that is about to be put in place
 MAX_BYTES = 1 << 29  # of graph.json
 READS, READS_UNCHANGED = 100, 3  # how often a folder is read while somebody writes to it
-KEYS = ("format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "arguments", "results")
+KEYS = (
+    "format", "version", "checksum", "weights", "graph", "config", "numbers", "scaler", "schedules", "arguments",
+    "results",
+)  # fmt: skip
 
 _writing: dict[str, threading.Lock] = {}  # a lock for each folder
 

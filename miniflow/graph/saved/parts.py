@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from miniflow.amp.grad_scaler import GradScaler
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.ir import Program
 from miniflow.graph.nested import Tree
+from miniflow.optim.lr_scheduler.base import LRScheduler
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Parts:
         results: the tree of what a call returns.
         skipper: the scaler that decides by the last output of the program, a bool, whether the step was left out; None
             if there is no such output.
+        schedules: those that each call steps, with the numbers of their optimizers.
     """
 
     program: Program
@@ -29,6 +31,7 @@ class Parts:
     arguments: Tree
     results: Tree
     skipper: GradScaler | None = None
+    schedules: list[tuple[int, LRScheduler]] = field(default_factory=list)
 
     def scaler_state(self) -> dict[str, Any] | None:
         """The numbers of the scaler."""
