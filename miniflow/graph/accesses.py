@@ -117,6 +117,8 @@ class Accesses:
         known = self.meet(owner)
         if known is None or key in known.read or key in known.assigned or key in known.hidden:
             return
+        if any(key in members for _, members in known.tables[1:]):
+            return  # parameters, buffers and submodules are compared apart
         value = value_of(owner, key) if key == "__dict__" else known.tables[0][1].get(key, ABSENT)
         known.read[key] = snapshot = Snapshot(value)
         self._size += snapshot.size

@@ -19,13 +19,13 @@ from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from miniflow.device import get_default_device
-from miniflow.dispatch.tape import latest_change
+from miniflow.dispatch.tape import latest_change, latest_hook
 from miniflow.dtype import get_default_dtype
 from miniflow.formulas.scalar import is_number
 from miniflow.graph.accesses import value_of
 from miniflow.graph.describe import meta, strides, tensor_text
 from miniflow.graph.overlap import sharing
-from miniflow.graph.snapshot import ABSENT, Part, Snapshot
+from miniflow.graph.snapshot import ABSENT, Snapshot
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tensor import Tensor
 
@@ -51,7 +51,6 @@ class Guards:
 
     def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor]):
         self._count: list[int] | None = None
-        self._mutable: list[Part] = []
         self._modules, self._names = recording.names, {**recording.names, graph: graph.name}
         known = {owner for owner, key, _ in recording.reads if key == "training"}
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
@@ -70,8 +69,21 @@ class Guards:
             _OptimizerGuard(optimizer, {(int(i), name) for k, i, name in numbers if int(k) == number})
             for number, optimizer in enumerate(graph._optimizers)
         ]
-        self._members, self._hooks, self._defaults = self._members_now(), self._hooks_now(), _defaults()
+        self._hook_count, self._hooks, self._defaults = list(latest_hook), self._hooks_now(), _defaults()
+        self._tables = [vars(module)[name] for module in self._modules for name in TABLES]
+        self._members = self._members_now()
+        self._note()
         self._has_same_attributes()  # unless another thread has changed one meanwhile
+
+    def _note(self) -> None:
+        """Lay out what is compared by identity."""
+        self._places = [(object.__getattribute__(owner, "__dict__"), key) for owner, key, _ in self._read]
+        self._values = [held.value for *_, held in self._read]
+        self._keys, self._held = (
+            list(map(list, self._tables)),
+            list(chain.from_iterable(map(dict.values, self._tables))),
+        )
+        self._mutable = list({id(part.container): part for *_, held in self._read for part in held.mutable()}.values())
 
     def is_same(self) -> bool:
         """Whether nothing has changed. It is asked before each call and has to be fast."""
@@ -81,6 +93,7 @@ class Guards:
                 (self._count == list(latest_change) and all([part.is_unchanged() for part in self._mutable]))
                 or self._has_same_attributes()
             )
+            and (self._hook_count == list(latest_hook) or self._has_same_hooks())
             and all([optimizer.is_same() for optimizer in self._optimizers])
             and _defaults() == self._defaults
         )
@@ -105,18 +118,24 @@ class Guards:
     # attributes, members and hooks
 
     def _has_same_attributes(self) -> bool:
-        """Whether attributes hold what is equal, and modules the same members and hooks; from now on these count."""
+        """Whether attributes hold what is equal, and modules the same members; from now on these count."""
         count = list(latest_change)
-        if any(self._member_differences()) or not self._has_same_hooks() or any(self._changes(by_value=True)):
-            return False
-        changed = {(owner, key): value for owner, key, _, value in self._changes(by_value=False)}
-        self._read = [
-            (owner, key, Snapshot(changed[owner, key]) if (owner, key) in changed else held)
-            for owner, key, held in self._read
-        ]
-        self._mutable = [part for *_, held in self._read for part in held.mutable()]
+        if not self._has_identical_attributes():
+            if any(self._member_differences()) or any(self._changes(by_value=True)):
+                return False
+            changed = {(owner, key): Snapshot(value) for owner, key, _, value in self._changes(by_value=False)}
+            self._read = [(owner, key, changed.get((owner, key), held)) for owner, key, held in self._read]
+            self._note()
         self._count = count
         return True
+
+    def _has_identical_attributes(self) -> bool:
+        return (
+            _is_same([own.get(key, ABSENT) for own, key in self._places], self._values)
+            and list(map(list, self._tables)) == self._keys
+            and all(map(is_, chain.from_iterable(map(dict.values, self._tables)), self._held))
+            and all([part.is_unchanged() for part in self._mutable])
+        )
 
     def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
         """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""
@@ -167,7 +186,11 @@ class Guards:
         return [hook for hooks in of_modules + of_tensors for hook in (*hooks, None)]
 
     def _has_same_hooks(self) -> bool:
-        return _is_same(self._hooks_now(), self._hooks)
+        count, now = list(latest_hook), self._hooks_now()
+        if not _is_same(now, self._hooks):
+            return False
+        self._hook_count = count
+        return True
 
     # tensors
 
