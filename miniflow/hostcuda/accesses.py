@@ -19,7 +19,7 @@ class Access(ast.NodeTransformer):
 
     def __init__(self, compilation: Compilation, affine: Affine | None, arrays: set[str]):
         self.compilation, self.arrays, self.natural = compilation, arrays, set(affine.natural) if affine else set()
-        self.facts: list[Fact] = []  # what the conditions say that the visited statement stands under
+        self.facts: list[Fact] = []  # that hold where the visited statement stands
 
     def visit_If(self, node: ast.If | ast.IfExp) -> ast.If | ast.IfExp:
         outer, new = self.facts, list(facts(copy.deepcopy(node.test)))
@@ -66,7 +66,7 @@ class Access(ast.NodeTransformer):
 
 
 def is_from_zero(operator: type, bound: ast.expr) -> bool:
-    """Whether a comparison as `>= 0` says that a variable is not negative."""
+    """Whether a comparison, such as `>= 0`, implies that a variable is not negative."""
     return literal(bound) == 0 and operator in (ast.Gt, ast.GtE) or literal(bound) == -1 and operator is ast.Gt
 
 

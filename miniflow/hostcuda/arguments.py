@@ -203,7 +203,7 @@ def parse(signatures: Any, device: bool) -> list[tuple]:
     """The argument types of each signature that `cuda.jit` was given.
 
     Raises:
-        KernelReturnError: if a kernel is said to return something.
+        KernelReturnError: if the signature of a kernel returns something.
     """
     from numba.core import sigutils
 

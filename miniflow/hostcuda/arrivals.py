@@ -1,8 +1,8 @@
-"""Who comes to a barrier, and who does not: what the checked executor does where threads synchronise.
+"""Which threads reach a barrier, and which miss it: the barriers of the checked executor.
 
-Every thread that reaches a barrier, a shuffle or a vote says so (`arrives`), and then the barrier itself is run once
-for its threads (`meet`). A thread that left by an early `return` is not waited for, as on GPUs since Volta. One that
-went around the barrier has missed it; that is wrong if it comes to another barrier, or to the kernel's end.
+Each thread that reaches a barrier, a shuffle or a vote calls `reach_barrier`; then `complete_barrier` is called once
+for the group. A thread that left by an early `return` is not waited for, as on GPUs since Volta. A thread that went
+around the barrier has missed it; that is a mistake if it reaches another barrier, or the kernel's end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from miniflow.hostcuda import shadow
 from miniflow.hostcuda.shadow import NOBODY, NOTHING, WARP_LANES, block_at, inner, lane_at, report, state, symbol
 from miniflow.hostcuda.syntax import GRID, WARP
 
-__all__ = ["begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from"]
+__all__ = ["begin_block", "end_blocks", "reach_barrier", "leave", "fence", "complete_barrier", "shuffled_from"]
 FULL = 0xFFFFFFFF
 SHUFFLES = ("at", "up", "down", "xor")
 LANE_WORDS = shadow.LANE_STATE.itemsize // 8
@@ -21,13 +21,13 @@ LANE_WORDS = shadow.LANE_STATE.itemsize // 8
 
 @inner
 def number_of(s, index):
-    """The number in the grid of a thread, by its place among the lane states."""
+    """The number of a thread in the grid, from its index among the lane states."""
     return index if s.cooperative else s.block * s.threads + index
 
 
 @inner
 def current_lane(s):
-    """The state of the thread that runs."""
+    """The state of the current thread."""
     return lane_at(s.lanes, s.slot * s.threads + s.thread)
 
 
@@ -44,7 +44,7 @@ def report_missed_barrier(s, index, other_site, mask):
 
 @inner
 def end_block(s, threads):
-    """The block has ended, or in a grid that synchronises all have. Warps do not wait for lanes that have ended."""
+    """A block ends, or all of a grid that synchronises. Warps do not wait for lanes that have ended."""
     if s.logged > shadow.SLOTS // 4:
         shadow.count()
     for t in range(threads):
@@ -75,8 +75,8 @@ def end_blocks():
 
 
 @symbol(2)
-def arrives(level, mask):
-    """The thread comes to a barrier of a level; of a warp, it names these lanes."""
+def reach_barrier(level, mask):
+    """The current thread reaches a barrier of a level; `mask` names the lanes that a warp waits for."""
     s = state()
     lane = current_lane(s)
     lane.mask, lane.at[level] = mask & FULL, s.at[level]
@@ -84,7 +84,7 @@ def arrives(level, mask):
 
 @symbol(0)
 def leave():
-    """The thread leaves the kernel by `return`."""
+    """The current thread returns early."""
     current_lane(state()).left = 1
 
 
@@ -96,7 +96,7 @@ def fence():
 
 @inner
 def order_lanes(s, first, end_block):
-    """`syncwarp`: what the lanes of a mask did comes before what they do next."""
+    """`syncwarp`: accesses of the lanes of a mask happen before all that these lanes do next."""
     s.now += 1
     known = shadow.words_at(s.known, end_block * WARP_LANES)
     for t in range(first, end_block):
@@ -108,10 +108,10 @@ def order_lanes(s, first, end_block):
 
 
 @symbol(5)
-def meet(level, site, first, end_block, orders):
-    """The threads first <= t < end of the block (of the grid, for its barrier) synchronise, as far as they came.
+def complete_barrier(level, site, first, end_block, orders):
+    """The threads first <= t < end of the block (of the grid, for its barrier) that reached the barrier leave it.
 
-    `orders` tells whether that orders memory.
+    `orders`: whether the barrier orders accesses of memory.
     """
     s = state()
     base = 0 if level == GRID else s.slot * s.threads
@@ -150,7 +150,7 @@ def meet(level, site, first, end_block, orders):
 
 @symbol(6, types.int64)
 def shuffled_from(how, thread, step, first, end_block, site):
-    """The thread whose value a shuffle gives: its own, if the lane asked for does not take part."""
+    """The thread whose value a shuffle reads: the thread itself, if the lane asked for does not take part."""
     s = state()
     lane, length, base = thread - first, end_block - first, s.slot * s.threads
     source = (step & 31, lane - step, lane + step, lane ^ step)[how]

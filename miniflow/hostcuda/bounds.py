@@ -1,6 +1,6 @@
 """Bounds of indices over a whole region, so that most accesses need no check of their own.
 
-A region's loops tell between what values its indices lie: with i = 32 * block + threadIdx.x, x[i] touches
+The ends of a region's loops bound its indices: with i = 32 * block + threadIdx.x, x[i] touches
 x[32 * block + begin_x] to x[32 * block + end_x - 1]. If both ends lie in the array, so does everything between: one
 comparison for a region takes the place of one for each access. (Range check elimination: Gupta, "Optimizing array bound
 checks using flow analysis", 1993; with intervals as in Moore's arithmetic.)
@@ -78,7 +78,7 @@ class Intervals:
         return (node, node) if known else None
 
     def _of_name(self, variable: str, depth: int) -> Interval | None:
-        """Between the ends that follow from what a variable is, and those that conditions set."""
+        """The interval of a variable's value, narrowed by the facts that hold here."""
         interval, all_facts = self._of_value(variable, depth), self.facts
         facts = [fact[1:] for fact in all_facts if fact[0] == variable]
         if not facts or variable not in self.local.union(THREAD_NAMES) - self.uniform:
@@ -190,7 +190,7 @@ def bounds_conditions(
         access: of an array with a name.
         intervals: of the region.
         shape: the array's, if it is known when compiling.
-        known: what the conditions say that it stands under.
+        facts: that hold where it stands.
     """
     intervals.facts = facts
     index = access.slice.elts if isinstance(access.slice, ast.Tuple) else [access.slice]

@@ -66,7 +66,7 @@ HEADER = '''"""{name}, {filename}: line numbers are those of that file.
 
 Generated for {signature}.
 blocks(first, last, ...) runs the blocks numbered first to last - 1. Every loop over threads is a region between two
-places where threads meet; variable_of[thread] is what `variable` is for a thread from one region to the next.
+barriers; variable_of[thread] holds the value that `variable` has for a thread from one region to the next.
 """
 
 import math
@@ -134,15 +134,15 @@ class Translation:
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
     def _facts(self) -> list:
-        """What else it depends on, in another mode."""
+        """What the text of another mode depends on as well."""
         return []
 
     def _affine(self) -> Affine:
-        """What is known of the integers of the tree as it is now."""
+        """Facts about the integers of the tree as it is now."""
         return Affine(self.tree, self.integers, self.naturals, self.compilation.tuples, self.unsigned)
 
     def _analyse(self) -> tuple[Storage, Affine]:
-        """The tree of regions with its variables' places."""
+        """The tree of regions, and where its variables live."""
         tree, compilation = self.tree, self.compilation
         count_with_range(tree, compilation, self._affine())
         divergence = Divergence(tree, compilation, compilation.tuples)
@@ -211,7 +211,7 @@ class Translation:
             raise UnsupportedKernelError(self._explain(error)) from error
 
     def _explain(self, error: NumbaError) -> str:
-        """What numba has to say, about a line of the kernel where that can be told."""
+        """The reason of an error of numba's, with the line of the kernel where it is known."""
         name = Path(self.compilation.filename).name
         numbers = re.findall(rf'{re.escape(name)}"?(?:, line | \()(\d+)', str(error))
         types_of_arguments = ", ".join(str(t) for t in self.types[len(LAUNCH_TYPES) :])
@@ -226,7 +226,7 @@ class Translation:
         try:
             return module.blocks.compile(self.types)
         except NumbaError as error:
-            self._infer()  # tells it about the kernel as written
+            self._infer()  # raises it for the kernel as written
             raise UnsupportedKernelError(self._explain(error)) from error
 
 
@@ -300,7 +300,7 @@ class Compiled(Translation):
     def _index_error(
         self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]
     ) -> KernelIndexError:
-        """What an index outside of an array is reported as; `error` is what runtime noted."""
+        """The error for an index outside of an array, from the numbers that `runtime.inside` left in `error`."""
         _, site, index, size, *numbers = map(int, error)  # as runtime wrote it
         line, access = self.sites[site]
         where = [
@@ -315,7 +315,7 @@ class Compiled(Translation):
 
 
 class Fields(ast.NodeTransformer):
-    """Takes fields that are called as what is known of arrays, `size` or `shape`, by subscript."""
+    """Reads fields with the names of attributes of arrays, such as `size`, by subscript."""
 
     def __init__(self, kinds: dict[str, types.Type]):
         self.kinds = kinds
@@ -333,7 +333,7 @@ class Fields(ast.NodeTransformer):
 
 
 class VariableTypes:
-    """The types of a kernel's variables, inferred when the first is asked for: many kernels keep nothing."""
+    """The types of a kernel's variables, inferred when the first is asked for: many kernels need none."""
 
     def __init__(self, infer: Callable[[], dict[str, types.Type]]):
         self.infer, self.types = infer, None
@@ -345,7 +345,7 @@ class VariableTypes:
         return self.types.get(variable)
 
     def forget(self) -> None:
-        """The kernel has changed."""
+        """Infer again, since the kernel has changed."""
         self.types = None
 
 
@@ -362,7 +362,7 @@ def device_text(device: DeviceFunction, compilation: Compilation) -> str:
 
 
 def reason_of(error: NumbaError) -> str:
-    """The line of numba's error that says what is wrong."""
+    """The line of numba's error that names the reason."""
     lines = [line.strip() for line in str(error).split("\n")]
     calls = [line.removeprefix(">>>").strip() for line in lines if line.startswith(">>>")]
     if calls:

@@ -1,8 +1,8 @@
 """Which variables have one value for a whole warp, block or grid, and which differ from thread to thread.
 
 A variable is as uniform as the values assigned to it, and as the conditions under which that happens: after
-`if threadIdx.x == 0: k = 1` threads disagree about k. Where threads meet inside a branch or loop, all that are in it
-run it together; what they set and use there is as uniform as the barrier is wide. (Divergence analysis: Karrenberg and
+`if threadIdx.x == 0: k = 1` threads disagree about k. Around a barrier inside a branch or loop, all threads in it run
+it together; what they set and use there is as uniform as the barrier is wide. (Divergence analysis: Karrenberg and
 Hack, "Improving performance of OpenCL on CPUs", 2012; Coutinho et al., "Divergence analysis and optimizations", 2011.)
 """
 
@@ -46,7 +46,7 @@ class Divergence:
         self.update()
 
     def update(self) -> None:
-        """Find the scopes again, after the tree has changed; what was lowered stays so."""
+        """Analyse the tree again, after it has changed; variables that were lowered stay so."""
         tree = self.tree
         self.parameters = {a.arg for a in tree.args.args}
         self.definitions = Counter(v for s in statements(tree.body) for v in set(target_names(s)))
@@ -61,7 +61,7 @@ class Divergence:
             self.propagate()
 
     def propagate(self) -> None:
-        """Lower scopes until they are consistent."""
+        """Lower scopes until nothing changes: a greatest fixed point."""
         before, self._inside = None, {}
         while before != self.scope:
             before = dict(self.scope)
@@ -91,7 +91,7 @@ class Divergence:
             self._block(inner, control)
 
     def _scope_of_exits(self, body: list[ast.stmt], scope: int) -> int:
-        """How uniform the conditions are under which a loop is left early."""
+        """The scope of the conditions under which a loop is left early."""
         widest = GRID
         for statement in body:
             if isinstance(statement, ast.Break | ast.Continue):
@@ -107,7 +107,7 @@ class Divergence:
             self.scope[variable] = min(self.scope[variable], bound)
 
     def _bound(self, variable: str, condition: int, level: int, statement: ast.stmt) -> int:
-        """How uniform a variable can be that is assigned in a branch or loop."""
+        """The widest scope of a variable that is assigned in a branch or loop."""
         if level > condition and not self._escapes(variable, statement):
             return level
         return condition

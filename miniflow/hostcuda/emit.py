@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import math
 
 import numpy as np
 
@@ -64,72 +63,47 @@ class Emitter(ThreadLoops):
         for variable, array in self.compilation.arrays.items():
             self._array(variable, array)
         for variable, kind in sorted(self.storage.private.items()):
-            for cell, dtype, _ in private_arrays(variable, kind):
+            for array, dtype, _ in private_arrays(variable, kind):
                 if variable in self.storage.in_warp:
-                    for array in [cell, f"{cell}_copy"] if self.compilation.boundscheck else [cell]:
-                        self.line(f"{array} = stack((32,), {dtype})")
+                    for name in [array, f"{array}_copy"] if self.compilation.boundscheck else [array]:
+                        self.line(f"{name} = stack((32,), {dtype})")
                 else:
-                    self._allocate(cell, "threads", CELLS, dtype)
-        if BLOCK in self.masked:
-            self._allocate("arrived_of", "threads", CELLS, "np.int64")
+                    self._allocate(array, "threads", CELLS * itemsize(dtype), dtype)
+        for level in sorted(self.masked):
+            self._allocate(f"{ARRIVED[level]}_of", "threads", CELLS * itemsize("np.int64"), "np.int64")
         if self.masked and self.compilation.cooperative:
             self.line("missed = 0")
             for level in sorted(self.masked):
-                if level == GRID:
-                    self._allocate("arrived_in_grid_of", "threads", CELLS, "np.int64")
                 self.line(f"{self._votes_of_group(ARRIVED[level], GRID)[0]}[:] = 0")
 
-    def _allocate(self, variable: str, shape: str, size: int | None, dtype: str, comment: str = "") -> None:
-        """An array for each block: of `size` elements, on the stack if there is room."""
-        if size is not None and not self.compilation.cooperative and self._fits(size * itemsize(dtype)):
+    def _allocate(self, variable: str, shape: str, nbytes: int | None, dtype: str, comment: str = "") -> None:
+        """An array for each block: on the stack if its bytes are known, and there is room."""
+        if self.compilation.cooperative:  # the blocks of a grid that synchronises have memory of their own
+            self.line(f"{variable}_all = np.empty({extents('last', shape)}, {dtype}){comment}")
+            self.of_block.append(f"{variable} = {variable}_all[block]")
+            return
+        self.stacked += nbytes or 0
+        if nbytes is not None and self.stacked <= STACK:
             extent = CELLS if shape == "threads" else shape
             self.line(f"{variable} = stack({extents(extent)}, {dtype}){comment}")
-        elif self.compilation.cooperative:
-            self.line(f"{variable}_all = np.empty({extents('last', shape)}, {dtype}){comment}")
         else:
             self.line(f"{variable} = np.empty({extents(shape)}, {dtype}){comment}")
-
-    def _fits(self, size: int) -> bool:
-        self.stacked += size
-        return self.stacked <= STACK
 
     def _array(self, variable: str, array: Allocation) -> None:
         shape, comment = ", ".join(map(str, array.shape)), f"  # {array.kind}, line {array.line}"
         if array.kind == "shared":
-            self._allocate(variable, shape, math.prod(array.shape), array.dtype, comment)
+            nbytes = array.nbytes if array.dtype.startswith("np.") else None
+            self._allocate(variable, shape, nbytes, array.dtype, comment)
         elif variable in self.storage.in_warp:
             self.line(f"{variable}_of = np.empty({extents(shape, 32)}, {array.dtype}){comment}")
         elif array.kind == "local" and variable in self.storage.kept_arrays:
             self._allocate(f"{variable}_of", extents("threads", shape)[1:-1], None, array.dtype, comment)
         elif array.kind == "local":
             self.line(f"{variable} = np.empty({extents(shape)}, {array.dtype}){comment}")
-        elif not self.compilation.cooperative:
-            self._dynamic(variable, array)
-
-    def _dynamic(self, variable: str, array: Allocation) -> None:
-        size = itemsize(array.dtype) if array.dtype.startswith("np.") else f"{array.dtype}.itemsize"
-        known = self.compilation.injected.get(array.dtype)
-        size = known.itemsize if known is not None else size
-        size = array.dtype.removesuffix("dtype") + "itemsize" if array.dtype.endswith(".dtype") else size
-        self.line(f"{variable} = dynamic[: dynamic.size // {size} * {size}].view({array.dtype})  # line {array.line}")
-
-    def _bind_block(self) -> None:
-        """In a grid that synchronises, every block has memory of its own."""
-        for variable, array in self.compilation.arrays.items():
-            if array.kind == "shared":
-                self.line(f"{variable} = {variable}_all[block]")
-        if any(a.kind == "dynamic" for a in self.compilation.arrays.values()):
-            self.line("dynamic = dynamic_all[block]")
-        for variable, array in self.compilation.arrays.items():
-            if array.kind == "dynamic":
-                self._dynamic(variable, array)
-            elif variable in self.storage.kept_arrays - self.storage.in_warp:
-                self.line(f"{variable}_of = {variable}_of_all[block]")
-        if BLOCK in self.masked:
-            self.line("arrived_of = arrived_of_all[block]")
-        for variable, kind in sorted(self.storage.private.items()):
-            for cell, *_ in private_arrays(variable, kind) if variable not in self.storage.in_warp else []:
-                self.line(f"{cell} = {cell}_all[block]")
+        else:
+            size = array.itemsize or array.dtype.removesuffix("dtype") + "itemsize"
+            view = f"{variable} = dynamic[: dynamic.size // {size} * {size}].view({array.dtype})  # line {array.line}"
+            self.of_block.append(view) if self.compilation.cooperative else self.line(view)
 
     # nodes
 
@@ -166,8 +140,8 @@ class Emitter(ThreadLoops):
             self.line("blockIdx_x = block % gridDim_x")
             self.line("blockIdx_y = block // gridDim_x % gridDim_y")
             self.line("blockIdx_z = block // (gridDim_x * gridDim_y)")
-            if self.compilation.cooperative:
-                self._bind_block()
+            for line in self.of_block:
+                self.line(line)
             return
         self.line("warp_first = warp * 32")
         self.line(f"lanes = {'32' if self.rank.whole_warps else 'min(32, threads - warp_first)'}")
@@ -263,8 +237,9 @@ def extents(*dims: object) -> str:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element; of a record or a dtype that is known when compiling only, enough to rule out the stack."""
-    try:
-        return np.dtype(dtype.removeprefix("np.")).itemsize
-    except TypeError:
-        return STACK
+    """Bytes of a scalar.
+
+    >>> itemsize("np.float32")
+    4
+    """
+    return np.dtype(dtype.removeprefix("np.")).itemsize

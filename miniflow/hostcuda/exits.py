@@ -11,7 +11,7 @@ A thread that leaves early takes no part in what follows. Said with branches and
         syncthreads()                if found: stop = True
                                      else: syncthreads()
 
-Loops in which no threads meet keep their own `break` and `continue`. (Structured control flow as in Erosa and Hendren,
+Loops without barriers inside keep their own `break` and `continue`. (Structured control flow as in Erosa and Hendren,
 "Taming control flow", 1994.)
 """
 
@@ -63,7 +63,7 @@ class Exits:
         return [assign(self.left, ast.Constant(False), 0), *body] if self.left else body
 
     def _block(self, block: list[ast.stmt], loop: Loop | None, tail: bool) -> list[ast.stmt]:
-        """A statement list; with `tail`, nothing of the function (or of the loop's body) follows it."""
+        """Rewrite statements; `tail`: nothing of the function (or of the loop's body) follows them."""
         result: list[ast.stmt] = []
         for position, statement in enumerate(block):
             following = block[position + 1 :]
@@ -137,7 +137,7 @@ class Exits:
         return [*before, ast.fix_missing_locations(node)]
 
     def _loop_without_barriers(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        """Inside a loop in which no threads meet, a return sets the flag and breaks."""
+        """In a loop without barriers, a return sets the flag and breaks."""
         result: list[ast.stmt] = []
         for statement in block:
             if isinstance(statement, ast.Return):
@@ -156,7 +156,7 @@ class Exits:
 
 
 def call_statement(call: ast.expr, node: ast.AST) -> ast.stmt:
-    """What a thread tells the checked executor."""
+    """A call as a statement, on the line of `node`."""
     return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))
 
 

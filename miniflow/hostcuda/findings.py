@@ -142,11 +142,11 @@ ABSENT = ("does not take part", "has finished")
 END = "went around it and has reached the kernel's end"
 LITERAL = re.compile(r"(^|[(,] ?)-\d+([,)]|$)")
 KINDS = "outside negative race unwritten constant spinning barriers absent own_lane".split()
-"""What tells each kind of row, in the order of `shadow.OUTSIDE` ...: a method or an entry of PLAIN."""
+"""Kinds of rows in the order of `shadow.OUTSIDE` ...; each is a method of Row or a key of SENTENCES."""
 
 
 def sentences(launch: Any, rows: np.ndarray) -> list[Finding]:
-    """The findings of a launch: of all rows but negative literals, and absent lanes that are told where they wait.
+    """The findings of a launch: one for each row, but for negative literals, and for absent lanes that wait elsewhere.
 
     Args:
         launch: has `kernel`, `grid`, `block`, `sites`, `memory`, `shared_bytes`, `uses_atomics` and `spins`.
@@ -159,7 +159,7 @@ def sentences(launch: Any, rows: np.ndarray) -> list[Finding]:
 
 
 class Row:
-    """What a row says; `array` and `index` are of the argument, if that can be told, else as the kernel has them."""
+    """A row of numbers; `array` and `index` are those of the argument if it is known, else of the kernel's view."""
 
     def __init__(self, launch: Any, row: Any):
         self.launch, self.row, self.threads = launch, row, math.prod(launch.block)
@@ -214,7 +214,7 @@ class Row:
         bits = min((b for i, b in zip(self.index, self.bits, strict=True) if i < 0), default=64)
         return NARROW.format(bits=bits, most=2 ** (bits - 1) - 1) if bits < 64 else ""
 
-    # each gives the kind of the finding, what the thread does, and the remedy
+    # each returns the kind of the finding, what the thread does, and the remedy
 
     def sentence(self) -> tuple[str, str, str]:
         why, space = int(self.row["value"]), self.stretch.space if self.stretch else ""

@@ -86,7 +86,7 @@ def comparison(part: ast.expr) -> tuple[ast.expr, type, ast.expr] | None:
 
 
 def facts(test: ast.expr) -> Iterator[Fact]:
-    """What a condition says of variables where it holds."""
+    """The comparisons of variables that hold where a condition holds."""
     for left, operator, right in filter(None, map(comparison, conjuncts(test))):
         if isinstance(left, ast.Name):
             yield left.id, operator, right
@@ -95,9 +95,9 @@ def facts(test: ast.expr) -> Iterator[Fact]:
 
 
 def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], result: Limits) -> bool:
-    """Note a comparison of what grows with a loop's variable, and no other, with what is the same everywhere.
+    """Note the bounds of a loop's variable that follow from a comparison of a multiple of it with a constant.
 
-    Returns whether it says nothing more: what grows by a number that is only known at run time may not grow at all.
+    Returns whether the bounds imply the condition; not if the multiple is only known at run time, and may be of 0.
     """
     compared = comparison(part)
     if not compared:

@@ -1,4 +1,4 @@
-"""Second step of the compiler: every place where threads meet becomes a statement of its own.
+"""Second step of the compiler: every barrier becomes a statement of its own.
 
 y = x + cuda.shfl_down_sync(mask, v, 4)         shuffled = v
                                          ->     Sync(WARP)
@@ -33,7 +33,7 @@ from miniflow.hostcuda.syntax import (
 )
 
 LANES = {"shfl_sync": "lane_at", "shfl_up_sync": "lane_up", "shfl_down_sync": "lane_down", "shfl_xor_sync": "lane_xor"}
-VOTES = {  # intrinsic -> (level, function of runtime, what a thread that is not here counts as)
+VOTES = {  # intrinsic -> (level, function of runtime, its neutral element, for threads that do not take part)
     "syncthreads_count": (BLOCK, "count", "False"),
     "syncthreads_and": (BLOCK, "all_of", "True"),
     "syncthreads_or": (BLOCK, "any_of", "False"),
@@ -57,7 +57,7 @@ class Expander:
 
     def __init__(self, compilation: Compilation):
         self.compilation = compilation
-        self.before: list[ast.stmt] = []  # what must run before the statement at hand
+        self.before: list[ast.stmt] = []  # statements to insert before the present one
 
     def block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         """The same statements with every barrier a statement of its own."""
@@ -67,7 +67,7 @@ class Expander:
         return result
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """What takes the place of one statement."""
+        """The statements that replace one."""
         if not has_barrier(node):
             return [node]
         outer, self.before = self.before, []
@@ -117,7 +117,7 @@ class Expander:
         target.slice = self._keep("index", self.hoist(target.slice), node.lineno)
 
     def _keep(self, stem: str, value: ast.expr, line: int) -> ast.Name:
-        """A variable of its own for a value that is computed before the statement at hand."""
+        """Compute a value before the present statement, and keep it in a new variable."""
         variable = self.compilation.fresh(stem)
         self.before.append(assign(variable, value, line))
         return name(variable)
@@ -185,10 +185,10 @@ class Expander:
     def _synchronise(
         self, node: ast.Call, level: int, intrinsic: str, mask: ast.expr | None, vote: tuple | None = None
     ) -> None:
-        """All threads of a group synchronise; of a warp, those lanes that a mask names."""
+        """Insert a barrier of a group; of a warp, for the lanes that a mask names."""
         if self.compilation.checked:
             named = mask or ast.Constant(0xFFFFFFFF)
-            self.before.append(call_statement(call("arrives", ast.Constant(level), named), node))
+            self.before.append(call_statement(call("reach_barrier", ast.Constant(level), named), node))
         self.before.append(Sync(level, intrinsic, vote, lineno=node.lineno))
         if hasattr(node, "filename"):
             self.before[-1].filename = node.filename
@@ -209,7 +209,7 @@ class Expander:
         self._synchronise(node, WARP, intrinsic, mask)
         return self._keep("matched", call(MATCHES[intrinsic], offered, present, name("thread")), node.lineno)
 
-    # device functions in which threads meet
+    # device functions with barriers inside
 
     def _inline(self, node: ast.Call, line: int) -> ast.expr:
         device, args = node.device, node.args

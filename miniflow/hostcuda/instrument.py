@@ -1,11 +1,11 @@
 """The generated text of the checked executor: that of the compiled one, with every access and every barrier announced.
 
     y[i] = x[i] + 1              ->   write(y, i, 3)[0] = read(x, i, 4)[0] + 1
-    # cuda.syncthreads           ->   arrives(2, 0)    by each thread that comes to it, then
-                                      meet(2, 7, 0, threads, 1)    for the block
+    # cuda.syncthreads           ->   reach_barrier(2, 0)    by each thread that reaches it, then
+                                      complete_barrier(2, 7, 0, threads, 1)    once for the block
 
 These functions are those of `lookup` and `arrivals`. Places in the source are numbered (3, 4, 7); the module lists
-them. With `profile=True` each loop says in which round it is.
+them. With `profile=True` each loop counts its iterations.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Instrument(ast.NodeTransformer):
         sites: the places in the source where threads access elements and synchronise: (filename, line, column, what is
             accessed, its index as written, file and line of the call, if this is in a device function that is expanded
             there). They are numbered by their position, and added here.
-        caller: the variable that says where a device function was called; "" in the kernel.
-        profile: whether loops say in which round they are.
+        caller: the variable with the number of the call site of a device function; "" in the kernel.
+        profile: whether loops count their iterations.
     """
 
     def __init__(self, compilation: Compilation, sites: list[tuple], caller: str, profile: bool):
@@ -54,7 +54,7 @@ class Instrument(ast.NodeTransformer):
         self.devices = {d.name for d in compilation.devices if not d.must_inline}
 
     def site_number(self, node: ast.AST, what: str = "", index: str = "") -> int:
-        """The number of a place; 0, which is nowhere, for those that are too many."""
+        """The number of a site in the source; 0, which is no site, when all numbers are taken."""
         filename, called = getattr(node, "filename", self.compilation.filename), getattr(node, "called_at", ("", 0))
         site = (filename, getattr(node, "lineno", 0), getattr(node, "col_offset", 0), what, index, *called)
         if site not in self.sites:
@@ -63,7 +63,7 @@ class Instrument(ast.NodeTransformer):
         return site_number if site_number < 1 << SITE_BITS else 0
 
     def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> str:
-        """The number of an access to an element of `owner`, as its author called that."""
+        """The number of the site of an access `owner[index]`, with the names that its author gave."""
         original_names = Replace({n: name(called) for n, called in self.compilation.original.items()})
         site_number = self.site_number(
             node, *(text(original_names.visit(copy.deepcopy(part))) for part in (owner, index))
@@ -136,7 +136,7 @@ class Instrument(ast.NodeTransformer):
         self.generic_visit(node)
         if function in self.devices:
             node.args.append(expression(self.caller or str(self.site_number(node) << SITE_BITS)))
-            return expression(f"back(state().path, {text(node)})") if self.profile else node
+            return expression(f"restore_path(state().path, {text(node)})") if self.profile else node
         return node
 
     # loops
@@ -146,7 +146,7 @@ class Instrument(ast.NodeTransformer):
         return self.visit_While(node)
 
     def elements(self, sequence: ast.expr) -> ast.expr:
-        """What a loop runs over, with the elements of arrays looked up one by one."""
+        """The iterable of a loop, with the elements of arrays looked up one by one."""
         if isinstance(sequence, ast.Name | ast.Subscript):
             return call("elements", sequence, expression(self.site(sequence, sequence, ast.Slice())))
         if isinstance(sequence, ast.Call) and dotted(sequence.func) in ("zip", "enumerate"):
@@ -194,7 +194,9 @@ class CheckedEmitter(Emitter):
         (sync,) = node.statements
         bounds = "0, threads * last" if node.level == GRID else BOUNDS[node.level]
         orders = int(node.level != WARP or sync.intrinsic == "syncwarp")
-        announced = f"meet({node.level}, {self.instrument.site_number(sync, sync.intrinsic)}, {bounds}, {orders})"
+        announced = (
+            f"complete_barrier({node.level}, {self.instrument.site_number(sync, sync.intrinsic)}, {bounds}, {orders})"
+        )
         self.lines.insert(len(self.lines) - bool(sync.collective), "    " * self.depth + announced)
 
     def _note_if_all_active(self, node: Branch) -> None:
@@ -202,7 +204,7 @@ class CheckedEmitter(Emitter):
 
     def _thread_loops(self, *args: Any) -> tuple[Loops, list[ast.expr]]:
         loops, rest = super()._thread_loops(*args)
-        loops.inside.append("enter(thread)")
+        loops.inside.append("start_thread(thread)")
         return loops, rest
 
     def _statement(self, statement: ast.stmt, access: Access) -> None:
@@ -216,7 +218,7 @@ class CheckedTranslation(Translation):
 
     Attributes:
         sites: those of Instrument.
-        typing: what numba.cuda says against it, once that was asked.
+        typing: numba.cuda's typing error, "" without one; None until numba.cuda was asked.
     """
 
     imports = "from miniflow.hostcuda.arrivals import *\nfrom miniflow.hostcuda.lookup import *\n"
@@ -225,8 +227,6 @@ class CheckedTranslation(Translation):
     def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, profile: bool):
         self.profile, self.sites_found, self.typing = profile, None, None
         super().__init__(kernel, argument_types, rank, False)
-        self.shared_bytes, self.local_bytes = self.compilation.nbytes("shared"), self.compilation.nbytes("local")
-        self.const_bytes, self.cooperative = sum(a.nbytes for a in self.captured_arrays), self.compilation.cooperative
         self.code = self.compile()
 
     def _facts(self) -> list:
@@ -247,7 +247,7 @@ class CheckedTranslation(Translation):
         return Instrument(self.compilation, self.sites_found, caller, self.profile)
 
     def _functions(self) -> str:
-        """The texts of the device functions, which are told where they are called; of the probe, without checks."""
+        """The texts of the device functions, with the call site as last parameter; plain ones for type inference."""
         if self.sites_found is None:
             return super()._functions()
         texts = []

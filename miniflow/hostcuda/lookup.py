@@ -30,7 +30,8 @@ from numba.np.arrayobj import populate_array
 from miniflow.hostcuda.shadow import ATOMIC, COMPARE, EXCHANGE, READ, ROUNDS, UPDATE, WRITE, declare, state
 
 __all__ = [
-    "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state", "enter", "back",
+    "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state",
+    "start_thread", "restore_path",
 ]  # fmt: skip
 WORD = ir.IntType(64)
 
@@ -40,13 +41,13 @@ class KernelStop(Exception):
 
 
 @njit
-def enter(thread):
+def start_thread(thread):
     """From here on, this thread of the block runs."""
     state().thread, state().path = thread, 0
 
 
 @njit
-def back(outer, value):
+def restore_path(outer, value):
     """A device function has returned a value, perhaps from within a loop."""
     state().path = outer
     return value

@@ -25,7 +25,7 @@ class PlacedArray:
         shape, strides: strides in bytes.
         itemsize: of an element, in bytes.
         start: its first element, in bytes from the start of the stretch.
-        whole: after so many bytes the next copy follows, of arrays that each thread or block has; 0 for one copy.
+        period: bytes from one copy to the next, of arrays that each thread or block has; 0 for one copy.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Stretch:
         granule: bytes for which there is one shadow cell.
         size: in bytes.
         placed: the arrays in it.
-        start: its address; 0 for an array that the kernel makes, which tells it.
+        start: its address; 0 for an array of the kernel, until the kernel declares it.
         constant, defined: whether it must not be written, and whether all of it was written before.
         allocation: of the device, if it is one.
     """

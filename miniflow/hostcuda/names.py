@@ -1,8 +1,8 @@
 """First step of the compiler: every name of a kernel is replaced by what it stands for.
 
 After it, a kernel mentions its own variables, literals, functions of `math`, NumPy and `runtime`, the coordinates
-(`threadIdx_x`, `blockDim_x` ...) and markers for the places where threads meet. Arrays that it allocates are noted in
-the `Compilation` and their statements dropped.
+(`threadIdx_x`, `blockDim_x` ...) and markers for barriers. Arrays that it allocates are noted in the `Compilation`
+and their statements dropped.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class DeviceFunction:
     """A device function, normalised.
 
     Attributes:
-        must_inline: whether threads meet in it or it allocates arrays, so that it must be expanded where it is called.
+        must_inline: whether it has barriers or allocates arrays, so that it must be expanded where it is called.
         coordinates: the thread and launch coordinates that it (or what it calls) reads.
         recursive: whether it calls itself.
         formula: what it returns, if it does nothing else.
@@ -152,7 +152,7 @@ class Normaliser(ast.NodeTransformer):
         )
 
     def visit(self, node: ast.AST) -> Any:
-        """What takes the place of a node, in the same line."""
+        """The replacement of a node, on the same line."""
         for construct, kind in REFUSED.items():
             if isinstance(node, kind):
                 self.refuse(node, construct)
@@ -546,7 +546,7 @@ def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Call
 
 
 def fault_arguments(compilation: Compilation) -> list[str]:
-    """What a device function needs to say where an index was wrong."""
+    """Further arguments of device functions: with them, an error names the thread whose index was wrong."""
     return ["block", "thread", "error"] if compilation.boundscheck else []
 
 

@@ -1,6 +1,6 @@
-"""The kernel as one thread would run it alone: no barriers, what others say replaced by a value of its type.
+"""The kernel as one thread would run it alone: without barriers, and with constants for values of other threads.
 
-Nobody runs this; numba infers the types of the kernel's variables from it, once.
+This is never run; numba infers the types of the kernel's variables from it, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OUTCOMES = {
     "match_any": "np.int32(0)",
     "match_all": "(np.int32(0), True)",
 }
-"""What a vote of `runtime` gives, by example."""
+"""A result of each vote of `runtime`, of the right type."""
 
 
 class Alone(ast.NodeTransformer):

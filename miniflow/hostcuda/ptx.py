@@ -1,4 +1,4 @@
-"""Kernels compiled by the real `numba.cuda`: to PTX, or to hear what a GPU's typing says, where no GPU is.
+"""Kernels compiled by the real `numba.cuda`: to PTX, or for the typing errors of a GPU, without a GPU.
 
 numba.cuda learns that a name of ours has the type of its own name, and a device function that of the same function
 decorated by `numba.cuda.jit`. Kernels stay as they are. numba-cuda and its toolkit wheels must be installed
@@ -110,7 +110,7 @@ BOILERPLATE = ("Failed in cuda mode pipeline", "During:", "File ", "There are ",
 
 
 def useful_line(message: str) -> str:
-    """The one line of a numba error that says what is wrong.
+    """The one line of a numba error that names the reason.
 
     Example:
         >>> useful_line("Failed in cuda mode pipeline (step: nopython frontend)\\nUnknown attribute 'foo'")

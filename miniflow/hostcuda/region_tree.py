@@ -1,15 +1,15 @@
-"""The kernel as a tree: what all threads do before they meet, loops over warps and blocks, barriers between them.
+"""Barrier fission: the kernel as a tree of regions without barriers, loops over warps and blocks, and barriers.
 
-    ForEachGroup(BLOCK)             for every block:
-        Threads              |   for every thread: statements up to a barrier
-        Barrier              |
-        Loop                 |   a loop around a barrier, run by all threads together
-            ForEachGroup(WARP)      |   |   for every warp:
-                Threads      |   |   |   for every lane of it
-                Collective   |   |   |   a vote
-            Barrier          |   |
+    ForEachGroup                 for every block:
+        Threads                  |   for every thread: statements up to a barrier
+        Barrier                  |
+        Loop                     |   a loop around a barrier, run by all threads together
+            ForEachGroup         |   |   for every warp:
+                Threads          |   |   |   for every lane of it
+                Barrier          |   |   |   a vote
+            Barrier              |   |
 
-Regions between barriers become loops over threads: MCUDA (Stratton et al., 2008) and pocl (Jaaskelainen et al., 2015).
+Each region becomes a loop over threads: MCUDA (Stratton et al., 2008) and pocl (Jaaskelainen et al., 2015).
 A warp inside a block, and a block inside a grid that synchronises, are such loops one level deeper: hierarchical
 collapsing, COX (Han et al., 2022). Threads that are not in a branch or loop around a barrier are masked out.
 """
@@ -51,12 +51,12 @@ class Node:
 
     level: int
     statements: list[ast.stmt]
-    mask: str = ""  # the variable that says of each thread whether it is here
+    mask: str = ""  # the variable that is true for the threads that run the node; "" for all
 
 
 @dataclass
 class Threads(Node):
-    """Every thread of the group runs the statements; nobody meets."""
+    """Every thread of the group runs the statements, which have no barrier inside."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Branch(Node):
     """An `if` around a barrier.
 
     Attributes:
-        test: a condition that is uniform over the group; or the name of a variable that says it of each thread.
+        test: a condition that is uniform over the group; or, if divergent, the name of the variable that holds it.
         divergent: whether it is the latter.
     """
 
@@ -101,7 +101,7 @@ class Condition:
     """A condition that differs between threads.
 
     Attributes:
-        test: what it says; `not` of it for an else.
+        test: the expression; for an else, `not` of it.
         statement: the branch or loop.
         outer: the condition around it.
         changes: whether it is computed again, in a loop.
@@ -116,7 +116,7 @@ class Condition:
 
 
 def lower_divergent_ranges(block: list[ast.stmt], divergence: Divergence, compilation: Compilation) -> bool:
-    """Let every thread count for itself in loops around barriers whose ranges differ; whether there was one."""
+    """Turn a loop around a barrier whose range differs between threads into a while loop; whether there was one."""
     for position, statement in enumerate(block):
         if isinstance(statement, ast.For) and divergence.scope_of(statement.iter) < level_of(statement):
             if has_sync(statement):

@@ -38,8 +38,9 @@ RESERVED = {
     "thread", "threads", "lanes", "lane", "warp_x", "warp", "warps", "warp_first", "warp_end", "block", "first", "last",
     "missed", "arrived_of", "entry", "dynamic", "dynamic_bytes", "error", "grid_first", "caller",
     *(f"{end}_{axis}" for end in ("begin", "end") for axis in ("x", "y", "z", "lane")),
-    "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state", "enter", "back",
-    "begin_block", "end_blocks", "arrives", "leave", "fence", "meet", "shuffled_from",  # lookup, arrivals
+    "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state",
+    "start_thread", "restore_path",
+    "begin_block", "end_blocks", "reach_barrier", "leave", "fence", "complete_barrier", "shuffled_from",
 }  # fmt: skip
 
 INTEGER = types.Integer | types.Boolean
@@ -58,7 +59,7 @@ def _unsigned(index):
 def inside(typingctx, array, index, site, block, thread, error):
     """An index, or a tuple of them, whose integers are checked; negative ones count from the end.
 
-    Where one is outside, the kernel ends with an IndexError, and `error` tells where.
+    Where one is outside, the kernel ends with an IndexError, and `error` holds which, where and in which thread.
     """
     several = isinstance(index, types.BaseTuple)
     index_types = list(index.types) if several else [index]
@@ -130,7 +131,7 @@ selected = njit(lambda number, chosen, x, y: x if number == chosen else y)
 
 @njit
 def arrive(arrived, mask, first, last):
-    """Count the threads that come to a barrier; whether one of them has missed another before."""
+    """Count the threads that reach a barrier; whether one of them has missed an earlier barrier."""
     barriers, wrong = np.max(arrived[first:last]), False
     for t in range(first, last):
         if mask is None or mask[t]:
@@ -177,7 +178,7 @@ def same(votes, first, last):
 
 @njit
 def match_any(values, here, thread, first, last):
-    """Bit i tells whether lane i takes part and has the value of this thread."""
+    """Bit i is set if lane i takes part and has the value of this thread."""
     bits = np.uint32(0)
     for t in range(first, last):
         if here[t] and values[t] == values[thread]:

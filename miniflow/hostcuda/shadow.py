@@ -37,16 +37,16 @@ from numba.extending import intrinsic
 import miniflow.hostcuda.cache  # noqa: F401  (says where numba keeps machine code)
 
 READ, WRITE, UPDATE, ATOMIC, EXCHANGE, COMPARE = map(np.int64, range(6))
-"""What an access does; UPDATE reads and writes, EXCHANGE is an atomic that does not depend on the old value, COMPARE
+"""Kinds of access; UPDATE reads and writes, EXCHANGE is an atomic that does not depend on the old value, COMPARE
 (compare and swap) one that sees whether it has changed since it was read."""
 OUTSIDE, NEGATIVE, RACE, UNWRITTEN, CONSTANT, SPINNING, BARRIERS, LANE_ABSENT, OWN_LANE = map(np.int64, range(9))
-"""What a finding is about."""
+"""Kinds of findings."""
 GLOBAL, SHARED, LOCAL = range(3)
 SPACES = ("global", "shared", "local", "const")
 NOBODY, NOTHING = np.int64(-1), np.int64(0)
 """In place of literals, of each of which numba would make a type."""
 KIND_BITS, SITE_BITS = 24, 12
-"""Of a tag: the number of the site, of the call that it was reached by, and the kind of access."""
+"""Bits of a tag: below SITE_BITS the site, below KIND_BITS the call site of the device function, above the kind."""
 FOUND_KEPT, DIMS, WARP_LANES = 2048, 8, 32
 """Findings that are kept; dims of an index in one; lanes of a warp."""
 
@@ -69,7 +69,7 @@ STATE = record(
     "last path logged stretches cells blocks lanes known findings spare requests",
     at=4,
 )
-"""Of the launch. `slot` numbers the blocks that are in memory at once, `at` the barriers of each level that were met;
+"""Of the launch. `slot` numbers the blocks that are in memory at once, `at` counts the barriers of each level;
 `path` the rounds of loops that the thread is in; from `stretches` on, fields are addresses of tables."""
 STRETCH = record("start end granule first space constant defined read written")
 BLOCK_STATE = record("barrier published acquired", np.int32)
@@ -311,7 +311,7 @@ def zeros(s, size):
 
 @inner
 def note_cells(s, stretch, number, address, size, kind, site, count, dims):
-    """Hold an access against the shadow cells of its element, and enter it there."""
+    """Compare an access with the shadow cells of its element, and enter it there."""
     tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False
     other_tag, offset = NOTHING, address - stretch.start
     own = stretch.space == SHARED or stretch.space == LOCAL

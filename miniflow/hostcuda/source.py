@@ -158,7 +158,7 @@ def typed_at_prompt(function: Callable) -> tuple[list[str], int] | None:
 
 
 def behaviour_of(code: CodeType) -> tuple:
-    """All that tells what a function does, wherever it stands."""
+    """All of a function's code but where it stands."""
     constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants
 
@@ -170,7 +170,7 @@ def last_line(code: CodeType) -> int:
 
 @contextmanager
 def compiling(function: Callable) -> Iterator[None]:
-    """What neither this compiler nor numba expects is told of the kernel, not of their code.
+    """Errors that neither this compiler nor numba expects are reported for the kernel, not for their code.
 
     Raises:
         UnsupportedKernelError: in place of any error that is not of this package, nor of the system.

@@ -66,7 +66,7 @@ class Storage:
             entries for 32 threads.
         kept_arrays: local arrays that are used in several regions.
         conditions: the variables of the compiler's that hold conditions of threads.
-        guards: those of them that every region checks for itself, since that is as cheap, and what they say.
+        guards: those of them that every region evaluates for itself, since that is as cheap -> the expression.
     """
 
     nodes: list[Node]
@@ -95,7 +95,7 @@ def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: 
         builder = Builder(compilation, divergence, once, copied)
         nodes = builder.kernel(tree.body)
         crossing = LiveAcrossBarriers(nodes, divergence, set(builder.conditions))
-        for variable in crossing.exchanged & divergence.scope.keys():  # which every thread tells the others
+        for variable in crossing.exchanged & divergence.scope.keys():  # which other threads read
             divergence.lower(variable, THREAD)
         crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
         kept_once = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}

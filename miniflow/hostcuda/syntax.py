@@ -1,7 +1,7 @@
-"""The form of a kernel between reading it and splitting it: Python's syntax tree, and three markers of our own.
+"""The intermediate representation of a kernel: Python's syntax tree, and three markers of our own.
 
-Sync            a statement: all threads of a warp, a block or the grid meet here
-lane_read(v, l) a call: the value that variable v has in thread l, where the threads have just met
+Sync            a statement: a barrier of a warp, a block or the grid
+lane_read(v, l) a call: the value that variable v has in thread l, right after a barrier of the warp
 @name(...)      a call of a device function with barriers inside; `inline` expands it
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from miniflow.hostcuda.errors import UnsupportedKernelError
 
 THREAD, WARP, BLOCK, GRID = range(4)
-"""How many threads a thing concerns: who waits for each other in a barrier, or who has the same value of a variable."""
+"""Groups of threads: those that wait for each other at a barrier, or that have the same value of a variable."""
 
 AXES = ("x", "y", "z")
 THREAD_NAMES = ("threadIdx_x", "threadIdx_y", "threadIdx_z", "lane", "warp")
@@ -33,7 +33,7 @@ JUMPS = (ast.Return, ast.Break, ast.Continue)
 
 
 class Sync(ast.stmt):
-    """Threads meet.
+    """A barrier, or a vote: a barrier that combines a value of every thread.
 
     Attributes:
         level: WARP, BLOCK or GRID.
@@ -47,7 +47,7 @@ class Sync(ast.stmt):
 
 @dataclass
 class Allocation:
-    """An array that a kernel makes: "shared", "dynamic" (shared), "local" or "const"."""
+    """An array that a kernel allocates: "shared", "dynamic" (shared), "local" or "const"."""
 
     kind: str
     shape: tuple[int, ...]
@@ -64,22 +64,22 @@ class Allocation:
 
 @dataclass
 class Compilation:
-    """All that belongs to one kernel being compiled.
+    """What the compiler knows of the kernel that it compiles.
 
     Attributes:
         arrays: the arrays it allocates, by name.
-        hidden: constant arrays of its surroundings, handed over as further arguments.
-        functions: the device functions that it calls, by the kernel objects that they are.
+        captured_arrays: constant arrays from outside the kernel, passed as further arguments.
+        functions: kernel object of a device function -> what the compiler made of it.
         devices: these and its nested functions, in order of definition.
-        injected: objects that the generated module gets by name, since they cannot be spelled.
-        neutral: what a vote counts for threads that do not take part, by the voting variable.
+        injected: name in the generated module -> an object that has no literal.
+        neutral: voting variable -> the neutral element of the vote, for threads that do not take part.
         cooperative: whether the whole grid synchronises.
-        original: what the author called a variable that was renamed.
-        choices: the arrays that a variable may stand for, where these are several.
+        original: renamed variable -> the name that its author gave it.
+        choices: variable -> its points-to set, where that has several arrays.
         boundscheck: whether indices are checked.
-        checked: whether threads announce that they come to a barrier, or leave, for the checked executor.
+        checked: whether the code is for the checked executor, to which threads report barriers and returns.
         tuples: parameters that are tuples.
-        sites: line and text of the accesses that are checked.
+        sites: (line, text) of the accesses whose bounds are checked.
     """
 
     name: str
@@ -106,11 +106,11 @@ class Compilation:
         refuse(self.filename, self.name, getattr(node, "lineno", 0), construct, remedy)
 
     def location(self, line: int) -> str:
-        """`kernels.py:12: scale`, with which messages about a line of the kernel begin."""
+        """`kernels.py:12: scale`, the beginning of messages about a line of the kernel."""
         return f"{self.filename}:{line}: {self.name}"
 
     def site_number(self, access: ast.Subscript) -> int:
-        """The number of a place in the source where memory is accessed."""
+        """The number of an access in the source."""
         site = (getattr(access, "lineno", 0), text(access))
         if site not in self.sites:
             self.sites.append(site)
@@ -121,7 +121,7 @@ class Compilation:
         return sum(a.nbytes for a in self.arrays.values() if a.kind == kind)
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing else has."""
+        """A name that no other variable has."""
         unused = next(n for n in chain([stem], (f"{stem}{i}" for i in count(1))) if n not in self.taken)
         self.taken.add(unused)
         return unused
@@ -173,7 +173,7 @@ def literal(node: ast.expr) -> int | None:
 
 
 def fold_operation(node: ast.BinOp) -> ast.expr:
-    """A sum, difference or product with its integer literals taken together; its operands are as they are."""
+    """Constant folding of one sum, difference or product, whose operands are folded already."""
     left, operator, right = node.left, node.op, node.right
     a, b = literal(left), literal(right)
     if a is not None and b is not None and type(operator) in ARITHMETIC:
@@ -201,7 +201,7 @@ def integer_literal(value: int) -> ast.expr:
 
 
 def fold_constants(node: ast.expr) -> ast.expr:
-    """An expression with its integer literals taken together."""
+    """Constant folding of integers in an expression."""
     for key, inner in ast.iter_fields(node):
         if isinstance(inner, ast.expr):
             setattr(node, key, fold_constants(inner))
@@ -252,7 +252,7 @@ def assigned_in(block: list[ast.stmt]) -> set[str]:
 
 
 def fill_empty_bodies(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """The function, with `pass` where the body of a statement has become empty."""
+    """Put `pass` where the body of a statement has become empty."""
     for node in ast.walk(tree):
         if getattr(node, "body", None) == []:
             node.body = [ast.Pass()]
@@ -299,12 +299,12 @@ def loop_exits(block: list[ast.stmt], kinds: tuple = (ast.Break, ast.Continue)) 
 
 
 def has_sync(statement: ast.stmt) -> bool:
-    """Whether threads meet in a statement."""
+    """Whether a statement has a barrier inside."""
     return any(isinstance(s, Sync) for s in statements([statement]))
 
 
 def level_of(statement: ast.stmt) -> int:
-    """The widest group of threads that meet in a statement, or that run a loop in it together."""
+    """The widest group of threads with a barrier in a statement, or with a loop that they run together."""
     levels = [s.level for s in statements([statement]) if isinstance(s, Sync)]
     levels += [s.interchanged for s in statements([statement]) if hasattr(s, "interchanged")]
     return max(levels, default=THREAD)

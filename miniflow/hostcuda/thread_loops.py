@@ -1,4 +1,4 @@
-"""A region of a kernel, in which nobody waits for others, as loops over threads.
+"""A region of a kernel, which has no barriers inside, as loops over threads.
 
 for threadIdx_x in range(min(blockDim_x, n - first)):    # the ends that `guards` finds
     thread = threadIdx_x
@@ -88,7 +88,8 @@ class ThreadLoops:
         self.masks_of_all: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1
-        self.stacked = 0
+        self.stacked = 0  # bytes of arrays on the stack
+        self.of_block: list[str] = []  # names for the memory of a block, in a grid that synchronises
 
     def line(self, content: str) -> None:
         """One line at the present depth."""
@@ -156,7 +157,7 @@ class ThreadLoops:
         Args:
             conditions: of its threads.
             if_all_active: what is left of the conditions if all threads of the block are in the branch around.
-            all_active: the variable that says so; "" if there is none.
+            all_active: the variable that is true if they are; "" if there is none.
         """
         access, intervals = Access(self.compilation, self.affine, self.arrays), None
         bounds = list(loops.bounds.values())
@@ -198,7 +199,7 @@ class ThreadLoops:
         self.lines[start:] = textwrap.indent("\n".join([*there, text(region), *back]), INDENT * self.depth).split("\n")
 
     def _intervals(self, node: Threads, statements: list[ast.stmt], loops: Loops) -> tuple[Loops, Intervals]:
-        """Names for the ends of loops, and what they say about integers."""
+        """Names for the ends of loops, and the intervals of integers that follow from them."""
         named = {}
         for variable, (begin, end) in loops.bounds.items():
             axis = variable.removeprefix("threadIdx_")
@@ -238,7 +239,7 @@ class ThreadLoops:
         return held
 
     def _region(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
-        """Loops over the threads of a group around statements in which nobody meets."""
+        """Loops over the threads of a group around statements without barriers."""
         senders = [
             n.args[1]
             for s in statements
@@ -312,7 +313,7 @@ class ThreadLoops:
         return self._is_recomputed(statement, region)
 
     def _guards(self, mask: str) -> tuple[list[ast.expr], str]:
-        """The conditions that say who is here, and the variable that says the rest of it."""
+        """The mask of a region: conditions that it evaluates itself, and the variable that holds the rest."""
         tests = []
         while mask in self.storage.guards:
             tests.append(self.storage.guards[mask])
@@ -422,7 +423,7 @@ class ThreadLoops:
         return bool(target_names(statement)) and set(target_names(statement)) <= self.storage.rematerialised.keys()
 
     def _fill_inactive(self, node: Threads, flow: Flow) -> None:
-        """What threads that are not here say in votes and conditions."""
+        """Give votes and conditions of threads that do not run the region their neutral element."""
         for variable in sorted(flow.assigned & self.neutral.keys() & self.storage.private.keys()):
             if node.mask and variable != node.mask:
                 part = "[warp_first:warp_end]" if node.level == WARP and variable not in self.storage.in_warp else "[:]"

@@ -23,7 +23,7 @@ def thread_pool(process: int, count: int) -> ThreadPoolExecutor:
 def run_blocks(blocks: Callable[[int, int], int], total: int) -> int:
     """Call `blocks(first, last)` until all of `total` blocks have run.
 
-    The first sixteenth runs here and tells how long the others will take.
+    The time of the first sixteenth, which runs here, predicts that of the others.
 
     Returns:
         the first result that is not 0, or 0.

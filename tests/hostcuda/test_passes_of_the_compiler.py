@@ -450,3 +450,21 @@ def test_uniform_values_move_before_the_loops_over_threads():
     by_rows[6, 32](x, out, 2)
     group, j = np.arange(6)[:, None] // 3, np.arange(8)
     np.testing.assert_array_equal(out, x[group] * np.where(j > 3, group, group % 2) + j // 2 + 3)
+
+
+@cuda.jit(boundscheck=False)
+def of_the_dtype_of_an_argument(x, out):
+    room = cuda.shared.array(32, x.dtype)
+    t = cuda.threadIdx.x
+    value = x[t]
+    room[t] = value * 2
+    cuda.syncthreads()
+    out[t] = value + room[31 - t]
+
+
+def test_private_arrays_are_on_the_stack_beside_one_of_an_arguments_dtype():
+    """LLVM knows that arrays on the stack do not overlap: a tiled matrix product takes a third of the time."""
+    assert "value_of = stack((1040,), np.float32)" in of_the_dtype_of_an_argument.inspect_host(SIGNATURE)
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    of_the_dtype_of_an_argument[1, 32](x, out)
+    np.testing.assert_array_equal(out, x + 2 * x[::-1])
