@@ -197,20 +197,3 @@ def test_the_compiled_executor_agrees(kernel: Any, arguments: Any, threads: int)
     kernel[1, threads](*compiled)
     np.testing.assert_allclose(checked[-1], compiled[-1], rtol=1e-6)
     np.testing.assert_allclose(checked[-2], compiled[-2], rtol=1e-6)
-
-
-@cuda.jit
-def random_numbers(states, y):
-    i = cuda.grid(1)
-    y[0, i] = cuda.random.xoroshiro128p_uniform_float32(states, i)
-    y[1, i] = cuda.random.xoroshiro128p_normal_float64(states, i)
-
-
-def test_random_numbers_are_those_of_the_compiled_executor():
-    compiled, checked = empty(2, 8, dtype=np.float64), empty(2, 8, dtype=np.float64)
-    random_numbers[2, 4](cuda.random.create_xoroshiro128p_states(8, seed=7), cuda.to_device(compiled))
-    states = cuda.random.create_xoroshiro128p_states(8, seed=7)
-    on_device = cuda.to_device(compiled)
-    random_numbers[2, 4](cuda.random.create_xoroshiro128p_states(8, seed=7), on_device)
-    check.launch(random_numbers, [states, checked], 2, 4)
-    np.testing.assert_allclose(checked, on_device.copy_to_host(), rtol=1e-6)

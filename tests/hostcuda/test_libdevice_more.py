@@ -32,7 +32,7 @@ def kernel_of(tmp_path, names, arity):
     path.write_text(f"def kernel({parameters}):\n    t = cuda.threadIdx.x\n{''.join(lines)}")
     namespace = {"cuda": cuda, "libdevice": libdevice}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
-    return cuda.jit(namespace["kernel"])
+    return cuda.jit(boundscheck=False)(namespace["kernel"])  # else each expression is compiled twice
 
 
 def check(tmp_path, functions, arguments, dtype, tolerance=0.0):
@@ -132,7 +132,7 @@ def test_functions_of_float32_alone(tmp_path):
 
 
 def test_products_rounded_by_name_are_not_contracted():
-    @cuda.jit
+    @cuda.jit(boundscheck=False)
     def kernel(x, y, z, out):
         t = cuda.threadIdx.x
         out[0, t] = libdevice.fadd_rn(libdevice.fmul_rn(x[t], y[t]), z[t])
@@ -151,7 +151,7 @@ def test_the_inverse_of_the_error_function(tmp_path, single):
     out = np.zeros((2, x.size), dtype)
     inverse = getattr(libdevice, "erfinv" + f)
 
-    @cuda.jit
+    @cuda.jit(boundscheck=False)
     def kernel(x, out):
         t = cuda.threadIdx.x
         if t < x.size:
@@ -167,7 +167,7 @@ def test_the_inverse_of_the_error_function(tmp_path, single):
 
 
 def test_ends_of_the_inverse():
-    @cuda.jit
+    @cuda.jit(boundscheck=False)
     def kernel(x, out):
         t = cuda.threadIdx.x
         out[t] = libdevice.erfinv(x[t])
@@ -178,7 +178,7 @@ def test_ends_of_the_inverse():
 
 
 def test_functions_with_two_results():
-    @cuda.jit
+    @cuda.jit(boundscheck=False)
     def kernel(x, out):
         t = cuda.threadIdx.x
         out[0, t], out[1, t] = libdevice.sincos(x[t])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from miniflow.hostcuda.cache import base_folder
+
 pty = pytest.importorskip("pty", reason="this system has no terminals")
 
 README = Path(__file__).parents[2] / "README.md"
@@ -77,6 +79,7 @@ def terminal(text, tmp_path, command=(), seconds=300):
     """What Python prints when the lines are typed, each after a prompt."""
     master, slave = pty.openpty()
     environment = os.environ | {"MINIFLOW_CUDA": "host", "TERM": "dumb", "HOME": str(tmp_path), "COLUMNS": "200"}
+    environment["MINIFLOW_CACHE_DIR"] = str(base_folder())  # what the checks consist of is compiled there
     command = command or (sys.executable, "-q", "-i", "-c", "")
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True)
     os.close(slave)

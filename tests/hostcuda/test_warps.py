@@ -17,7 +17,7 @@ def launch(kernel, grid, block, *arguments):
     return given[-1].copy_to_host()
 
 
-@cuda.jit
+@cuda.jit(boundscheck=False)
 def shuffles(x, y):
     t = cuda.threadIdx.x
     v = x[t]
@@ -46,7 +46,7 @@ def test_shuffles(kind):
     np.testing.assert_array_equal(got, [e.ravel() for e in expected])
 
 
-@cuda.jit
+@cuda.jit(boundscheck=False)
 def votes(x, y):
     t = cuda.threadIdx.x
     p = x[t] > 0
