@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
@@ -32,6 +33,8 @@ from miniflow.tensor import Tensor
 if TYPE_CHECKING:
     from miniflow.graph.trace import Tracer
 
+_left: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # attributes in which recordings leave tensors ...
+_read: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # ... and those whose tensors recordings read
 HIDDEN = frozenset(vars(Module())) - {"training"}  # what all modules have: tables and hooks are compared apart
 TABLES = ("_parameters", "_buffers", "_modules")
 MOST_VALUES = 1_000_000  # in the attributes that build reads: all are compared in each call
@@ -73,6 +76,7 @@ class Change:
     before: Snapshot
     now: Any
     was_read: bool  # before it was assigned
+    is_left: bool = False  # by the step, with a tensor that differs from call to call
 
     @functools.cached_property
     def tensors(self) -> list[Tensor]:
@@ -89,12 +93,12 @@ class Accesses:
         names: module or graph -> dotted name.
 
     Attributes:
-        effects: dict, key and value of the assignments that every call makes.
+        effects: dict, key and contents of the assignments that every call makes.
     """
 
     def __init__(self, tracer: Tracer, names: Mapping[Any, str]):
         self.tracer, self.names = tracer, dict(names)
-        self.effects: list[tuple[dict[str, Any], str, Any]] = []
+        self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self._owners: dict[Any, Owner | None] = {}  # None for those that the step makes
         self._size = 0
         for owner in names:
@@ -209,6 +213,7 @@ class Accesses:
                 )
             if any(self._value(tensor) in varying for tensor in change.tensors):
                 self._refuse_if(self._carries(change, differs=True), change)
+                change.is_left = True
                 left.append(self._name(change.owner, change.key))
             else:
                 self._refuse_if(self._carries(change, differs=False), change)
@@ -219,8 +224,22 @@ class Accesses:
                 is_other = not change.before.is_like(change.now, in_build=True) and not _is_cached(change)
                 self._refuse_if(is_other and not change.tensors and change.owner not in caching, change)
             elif not self._is_buffer(change) and not any(map(self._is_new, change.tensors)):
-                self.effects.append((change.items, change.key, change.now))
+                self.effects.append((change.items, change.key, Snapshot(change.now)))
+        self._refuse_stale({(c.owner, c.key): c for c in changes if c.is_left})
         return left
+
+    def _refuse_stale(self, left: Iterable[tuple[Any, str]]) -> None:
+        """Refuse attributes whose tensor one recording reads and another one, maybe of another graph, leaves behind."""
+        read = [(owner, key) for owner, key, held in self.reads() if any(map(self._was_met, held.tensors))]
+        for here, there, places in ((_left, _read, left), (_read, _left, read)):
+            for owner, key in places:
+                here.setdefault(owner, set()).add(key)
+                if key in there.get(owner, ()):
+                    raise GraphTraceError(
+                        f"{self.tracer.program.name}: the tensor in {self._name(owner, key)} is set in one recording "
+                        "and read in another, as in training and in evaluation, which would read an old one; expected "
+                        f"a buffer: in __init__, self.register_buffer({key!r}, flow.zeros(...))"
+                    )
 
     def _refuse_if(self, is_carried: bool, change: Change) -> None:
         if is_carried:

@@ -160,9 +160,10 @@ class Compiled:
 
     def _assign(self) -> None:
         """What `build` assigns to attributes without reading them."""
-        for items, key, value in self.recording.effects:
-            if items.get(key, ABSENT) is not value:
-                items.pop(key) if value is ABSENT else items.update({key: value})
+        for items, key, held in self.recording.effects:
+            if items.get(key, ABSENT) is not held.value or not held.is_unchanged():
+                held.restore(lambda tensor: True)
+                items.pop(key) if held.value is ABSENT else items.update({key: held.value})
                 note_change()
 
     def run_timed(self, arrays: list[Any]) -> dict[Task, float]:

@@ -92,7 +92,8 @@ class Lowering:
             self.lower(self.template)
         writes = [self.pairs(state, self.boxed(value, state.device.sbp)) for state, value in program.writes.items()]
         positions = {slot: i for i, slot in enumerate(self.all_of(program.inputs))}
-        late = [(positions[x], s) for i, state in program.late_reads for x, s in self.pairs(program.inputs[i], state)]
+        pairs = [(program.inputs[i], x if isinstance(x, Slot) else program.inputs[x]) for i, x in program.late_reads]
+        late = [(positions[x], positions.get(s, s)) for pair in pairs for x, s in self.pairs(*pair)]
         return Program(
             inputs=self.all_of(program.inputs),
             states=self.all_of(program.states),

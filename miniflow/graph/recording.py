@@ -51,7 +51,7 @@ class Recording:
         skips: whether the last output says that the update was left out.
         names: module -> dotted name; those that were met but belong to no attribute of the graph too.
         reads: module or graph, name and old contents of the attributes that `build` read.
-        effects: dict, key and value of the attributes that every call assigns.
+        effects: dict, key and contents of the attributes that every call assigns.
         calls: module -> the lines of inputs and outputs of its first call.
         input_lines, output_lines: of the graph.
     """
@@ -72,7 +72,7 @@ class Recording:
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
         self.reads: list[tuple[Any, str, Snapshot]] = []
-        self.effects: list[tuple[dict[str, Any], str, Any]] = []
+        self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self._written_inputs: dict[Slot, int] = {}  # in place, by build, with the numbers of instructions before
         self._first_writes: dict[Slot, int] = {}  # by build, of states, with the numbers of instructions before
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None

@@ -285,6 +285,43 @@ def test_an_attribute_that_is_set_in_training_and_read_in_evaluation(first, apar
         assert ours.size == eager.size
 
 
+def test_an_attribute_that_every_call_sets_to_what_it_was_in_the_recording():
+    def forward(m, x):
+        m.sizes = [x.shape[0]]
+        m.passing = 0
+        del m.passing
+        return x * 1
+
+    model = Reads(forward, passing=1)
+    graph, x = Predict(model), flow.tensor(X)
+    for _ in range(3):
+        graph(x)
+        assert model.sizes == [2] and not hasattr(model, "passing")
+        model.sizes.append(3)
+        model.passing = 4
+
+
+def tensor_of_training(m, x):
+    if m.training:
+        m.held = x * 2
+        return x * 1
+    return x + m.held
+
+
+@pytest.mark.filterwarnings("ignore:.*build left tensors in model.held")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_tensor_that_is_set_in_training_and_read_in_evaluation_is_refused(first, apart):
+    model = Reads(tensor_of_training, held=flow.zeros(3))
+    graphs = {True: Predict(model)}
+    graphs[False] = Predict(model) if apart else graphs[True]
+    graphs[first](flow.tensor(X)) if model.train(first) else None
+    model.train(not first)
+    with pytest.raises(GraphTraceError, match=r"the tensor in model\.held is set .*register_buffer\('held'"):
+        graphs[not first](flow.tensor(X))
+    assert model.held.tolist() == [0.0] * 3
+
+
 def count(m, x):
     m.calls += 1
     return x * m.calls
@@ -466,7 +503,7 @@ class Writes(nn.Graph):
 @pytest.mark.filterwarnings("ignore:.*build writes to its input")
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("overlap", [lambda x: x, lambda x: x.detach(), lambda x: x[:], lambda x: x.t().t()])
-def test_inputs_that_share_memory_of_which_one_is_written(second, overlap):
+def test_inputs_that_share_memory_of_which_one_is_written(second, overlap, tmp_path):
     for warm in (False, True):
         graph, x = Writes(writes_second=second), flow.tensor(X)
         if warm:
@@ -475,12 +512,28 @@ def test_inputs_that_share_memory_of_which_one_is_written(second, overlap):
             with pytest.raises(GraphError, match=r"share memory, and build writes to one.*\.clone\(\)"):
                 graph(x, overlap(x))
         np.testing.assert_array_equal(graph(x, x.clone()).numpy(), X * 3)
+    flow.save(graph, tmp_path / "graph")
+    with pytest.raises(GraphError, match="share memory, and build writes to one"):
+        nn.Graph.load(tmp_path / "graph")(x, overlap(x))
     graph = Writes(reads_first=True, writes_second=second)
     np.testing.assert_array_equal(graph(x, x).numpy(), X * 3)
     columns = flow.tensor(np.arange(8, dtype=np.float32).reshape(2, 4))
     np.testing.assert_array_equal(
         Writes()(columns[:, :2], columns[:, 2:]).numpy(), columns[:, :2].numpy() * 2 + columns[:, 2:].numpy()
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*build writes to its input")
+def test_global_inputs_that_share_memory_of_which_one_is_written():
+    flow.parallel.simulate(2)
+    try:
+        where = flow.placement("cpu", [0, 1])
+        graph, x, y = Writes(), *(flow.tensor(X).to_global(where, flow.sbp.split(0)) for _ in range(2))
+        np.testing.assert_array_equal(graph(x, y).numpy(), np.concatenate([X, X]) * 3)
+        with pytest.raises(GraphError, match="share memory, and build writes to one"):
+            graph(x, x)
+    finally:
+        flow.parallel.simulate(1)
 
 
 class Attributes(nn.Graph):
