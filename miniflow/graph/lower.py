@@ -152,12 +152,14 @@ class Lowering:
         self.instructions.append(self.template.with_(op=op, inputs=inputs, outputs=outputs, attrs=attrs, **changes))
 
     def compute(self, instruction: Instruction) -> None:
-        """Each rank computes with its shards, as `parallel.dispatch.compute` does it."""
+        """Each rank computes with its shards, as `parallel.dispatch.compute` does it. Layouts that passes chose may
+        be others than those of the signature."""
         op, attrs = instruction.op, instruction.attrs
         wholes = [GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in instruction.inputs]
         plan = make_plan(op, tuple(wholes), attrs)
-        if plan.boxed or [slot.device for slot in instruction.outputs] != plan.results:
-            raise AssertionError(f"{op.function_name} was recorded with another signature than {plan}")
+        if plan.boxed:
+            boxed = {i: self.boxed(instruction.inputs[i], sbp) for i, sbp in plan.boxed}
+            instruction = instruction.with_(inputs=[boxed.get(i, x) for i, x in enumerate(instruction.inputs)])
         made: list[dict[int, Slot]] = [{} for _ in instruction.outputs]
         for rank in plan.parts:
             for found, shard in zip(made, self.on_rank(rank, instruction, plan, wholes), strict=True):
@@ -168,7 +170,11 @@ class Lowering:
             if before:
                 attributes = {"where": where, "dims": (k,), "by": by}
                 self.append(AllReduceShards, list(before.values()), list(made[i].values()), attributes)
-        self.shards.update(zip(instruction.outputs, made, strict=True))
+        for slot, meta, shards in zip(instruction.outputs, plan.results, made, strict=True):
+            result = slot if are_alike(slot.device, meta) else slot.like(device=meta)
+            self.shards[result] = shards
+            if result is not slot:
+                self.box(result, slot, instruction.phase)
 
     def on_rank(self, rank: int, instruction: Instruction, plan: Plan, wholes: list) -> list[Slot]:
         """What one rank computes: the slots of the results."""
@@ -224,10 +230,11 @@ class Lowering:
     # between ranks
 
     def boxed(self, slot: Slot, sbp: NdSbp) -> Slot:
-        """A slot in another layout, for an update or a state."""
-        if slot.device.sbp == sbp:
+        """A slot in another layout."""
+        meta = GlobalMeta.of(slot.device.placement, sbp, slot.shape, slot.dtype)
+        if are_alike(slot.device, meta):
             return slot
-        result = Slot(slot.shape, slot.dtype, GlobalMeta.of(slot.device.placement, sbp, slot.shape, slot.dtype))
+        result = Slot(slot.shape, slot.dtype, meta)
         self.box(slot, result, UPDATE)
         return result
 
@@ -281,6 +288,12 @@ class Lowering:
         """Append what such a function computes."""
         results = [self.traced(slot) for slot in self.emit(op, [self.slot_of(x) for x in arrays], attrs)]
         return results[0] if op.single else tuple(results)
+
+
+def are_alike(a: GlobalMeta, b: GlobalMeta) -> bool:
+    """Whether ranks hold the same in both layouts: along a dimension of one rank, layouts do not differ."""
+    pairs = zip(a.sbp, b.sbp, a.placement.shape, strict=True)
+    return a.placement == b.placement and all(x == y or n == 1 for x, y, n in pairs)
 
 
 class ValuesNeeded(Exception):
