@@ -467,7 +467,7 @@ SCALE = [2.0]
         lambda m: type(m).k,
         lambda m: np.random.random(),
         lambda m: random.random(),
-        lambda m: time.perf_counter(),
+        lambda m: time.perf_counter() % 1,
     ],
 )
 def test_what_is_burned_in(number):
