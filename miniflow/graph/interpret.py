@@ -50,7 +50,7 @@ def execute(instruction: Instruction, values: dict[Slot, Any], numbers: dict[str
         return [arrays[position] for position in mutated]
     result = kernel_on(instruction.op, instruction.outputs[0].device.type)(*arrays, **attrs)
     results = [as_array(result)] if instruction.op.single else [as_array(array) for array in result]
-    return results if instruction.op.view else [row_major(array) for array in results]  # as `Strides` has it
+    return results if instruction.op.view else [row_major(array) for array in results]
 
 
 def run_update(instruction: Instruction, arrays: list[Any], attrs: dict[str, Any]) -> None:

@@ -1,18 +1,12 @@
-"""Sums whose second term is zero except at a few indices, for compiled graphs: only those elements are touched.
+"""Sums whose second term is zero except in a few rows, for compiled graphs: only those rows are touched.
 
-In eager mode the gradient of a slice or a lookup is an array mostly of zeros, which is added to another gradient.
+In eager mode the gradient of a lookup is an array mostly of zeros, which is added to another gradient.
 """
 
 from __future__ import annotations
 
 from miniflow.dispatch.dispatcher import Op
 from miniflow.ops.views import check_in_range
-
-
-class SliceAdd(Op):
-    """y = total with x added to total[index]: total + SliceIntoZeros(x)."""
-
-    made_by_passes = True
 
 
 class EmbeddingAdd(Op):

@@ -9,8 +9,9 @@ import miniflow as flow
 from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.codegen import expressions
 from miniflow.graph.codegen.expressions import is_fusible
+from miniflow.graph.codegen.regions import fuse
 from miniflow.graph.ir import Instruction, Scalar, Slot
-from miniflow.graph.passes import elementwise_fusion
+from miniflow.graph.rewrite import Groups
 from miniflow.ops.pointwise import Pointwise
 
 OF_NUMPY = {"Exp", "Log", "Tanh"}  # their own kernels are other than those of a region
@@ -19,15 +20,17 @@ BITS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitwiseLeftShift
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Regions of few elements are formed too, and one of all operators."""
+    """Operators on few elements are fusible too."""
     monkeypatch.setitem(expressions.SMALLEST, "cpu", 0)
-    monkeypatch.setattr(elementwise_fusion, "MOST_STEPS", 1000)
 
 
 def fused(before):
-    """The program after the pass, in which everything is in regions."""
+    """The program in regions of at most 40 instructions."""
     assert all(is_fusible(i) for i in before.instructions), op_names(before)
-    after = elementwise_fusion.run(before)
+    groups = Groups(before)
+    for some in np.array_split(before.instructions, -(-len(before.instructions) // 40)):
+        groups.merge(*some)
+    after = groups.replaced(fuse)
     assert set(op_names(after)) == {"fused_elementwise"}
     return after
 

@@ -10,46 +10,11 @@ import miniflow as flow
 from miniflow.backends.registry import KERNELS
 from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import IndexRangeError
-from miniflow.graph.ir import Program, Slot
 from miniflow.graph.passes import add_to_output
 from miniflow.ops.accumulate import EmbeddingAdd
 from miniflow.ops.embedding import EmbeddingGrad
-from miniflow.ops.views import SliceIntoZeros
 
 EXACT = {"exact": False, "rtol": 0, "atol": 0}  # -0 may become 0
-
-
-def accumulated(b: ProgramBuilder, *outputs: Slot) -> Program:
-    """The program after the pass, held against the one before."""
-    before = b.build(*outputs)
-    after = assert_unchanged(before, add_to_output.run)
-    assert_same_results(before, after, **EXACT, special=True)
-    return after
-
-
-def part(b: ProgramBuilder, *index, shape=(2, 9)):
-    """Random numbers put into zeros of `shape` at an index."""
-    return b(SliceIntoZeros, b.input(*np.empty(shape)[index].shape), shape=shape, index=index)
-
-
-def test_of_two_parts_one_is_added_to_the_other():
-    b = ProgramBuilder()
-    parts = [part(b, ..., slice(3 * i, 3 * i + 3)) for i in (1, 0, 2)]
-    after = accumulated(b, b(Add, b(Add, *parts[:2]), parts[2]))
-    assert op_names(after) == ["slice_into_zeros", "slice_add", "slice_add"]
-
-
-def test_a_part_is_added_where_it_belongs():
-    b = ProgramBuilder()
-    x = b.input(2, 9)
-    after = accumulated(b, b(Add, part(b, 1, ..., slice(2, 8, 3)), x))
-    assert str(after) == (
-        "program:\n"
-        "  %0:f32[2, 9] = input input.0\n"
-        "  %1:f32[2] = input input.1\n"
-        "  %2:f32[2, 9] = slice_add(%0, %1, index=(1, Ellipsis, slice(2, 8, 3)))\n"
-        "  return %2"
-    )
 
 
 def test_rows_are_added_to_a_table():
@@ -85,41 +50,38 @@ def test_rows_in_half_precision_stay():
 
 
 @pytest.mark.parametrize("also", ["read", "result", "awaited"])
-def test_a_term_that_is_needed_elsewhere_stays(also):
+def test_rows_that_are_needed_elsewhere_stay(also):
     b = ProgramBuilder()
-    term, x = part(b, 0, ...), b.input(2, 9)
-    total = b(Add, term, x)
+    dy, indices, x = b.input(6, 4), b.input(6, dtype="int64"), b.input(5, 4)
+    rows = b(EmbeddingGrad, dy, indices, rows=5, padding_idx=-1)
+    total = b(Add, rows, x)
     if also == "awaited":
-        b.after = term
-    other = term if also == "result" else b(Add, x if also == "awaited" else term, 1.0)
+        b.after = rows
+    other = rows if also == "result" else b(Add, x if also == "awaited" else rows, 1.0)
     program = b.build(total, other)
     assert add_to_output.run(program) is program
 
 
 def test_a_term_that_is_broadcast_stays():
     b = ProgramBuilder()
-    program = b.build(b(Add, part(b, 0, ...), b.input(9)), b(Add, part(b, 0, ...), 2.0))
+    dy, indices = b.input(6, 4), b.input(6, dtype="int64")
+    rows = [b(EmbeddingGrad, dy, indices, rows=5, padding_idx=-1) for _ in range(2)]
+    program = b.build(b(Add, rows[0], b.input(4)), b(Add, rows[1], 2.0))
     assert add_to_output.run(program) is program
 
 
-@pytest.mark.parametrize("name", ["SliceAdd", "EmbeddingAdd"])
-def test_kernels_leave_their_inputs_alone_unless_they_are_given_their_memory(name):
+def test_the_kernel_leaves_its_inputs_alone_unless_it_is_given_their_memory():
     random = np.random.default_rng(0)
     total = random.normal(size=(5, 4)).astype(np.float32)
-    if name == "SliceAdd":
-        rest, attrs = (random.normal(size=(2, 4)).astype(np.float32),), {"index": (slice(1, 3), ...)}
-        expected = total.copy()
-        expected[1:3] += rest[0]
-    else:
-        rest = random.normal(size=(3, 4)).astype(np.float32), np.array([4, 0, 4])
-        attrs, expected = {"padding_idx": -1}, total.copy()
-        np.add.at(expected, rest[1], rest[0])
-    old, into = total.copy(), KERNELS["cpu"][name]
+    rest = random.normal(size=(3, 4)).astype(np.float32), np.array([4, 0, 4])
+    expected = total.copy()
+    np.add.at(expected, rest[1], rest[0])
+    old, into = total.copy(), KERNELS["cpu"]["EmbeddingAdd"]
     out = np.full_like(total, np.nan)
-    into.run(out, total, *rest, **attrs)
+    into.run(out, total, *rest, padding_idx=-1)
     assert_close(out, expected)
     assert (total == old).all() and into.in_place == (0,)
-    into.run(total, total, *rest, **attrs)
+    into.run(total, total, *rest, padding_idx=-1)
     assert_close(total, expected)
 
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from op_classes import Abs, Add, Mul, Neg
+from op_classes import Abs, Add, Mul
 from programs import ProgramBuilder, assert_same_results, op_names, random_program
 
 from miniflow.graph import passes
@@ -15,15 +15,15 @@ from miniflow.graph.passes import dead_code, run_pass, run_passes
 @pytest.fixture
 def short(monkeypatch):
     """A pipeline of two passes."""
-    monkeypatch.setattr(passes, "PIPELINE", ("algebraic", "dead_code"))
+    monkeypatch.setattr(passes, "PIPELINE", ("cse", "dead_code"))
 
 
 def wasteful() -> Program:
-    """(x * 1) + x, and |x| that nobody reads."""
+    """The same product twice in a sum, and |x| that nobody reads."""
     b = ProgramBuilder(name="wasteful")
     x = b.input(2)
     b(Abs, x)
-    return b.build(b(Add, b(Mul, x, 1), x))
+    return b.build(b(Add, b(Mul, x, 3), b(Mul, x, 3)))
 
 
 def config(*disabled: str) -> SimpleNamespace:
@@ -34,17 +34,17 @@ def config(*disabled: str) -> SimpleNamespace:
 def test_passes_run_in_order_and_leave_a_record(short):
     report = []
     program = run_passes(wasteful(), config(), report)
-    assert op_names(program) == ["add"]
+    assert op_names(program) == ["mul", "add"]
     assert [(r.name, r.before, r.after, r.changed) for r in report] == [
-        ("algebraic", 3, 2, True),
-        ("dead_code", 2, 1, True),
+        ("cse", 4, 3, True),
+        ("dead_code", 3, 2, True),
     ]
-    assert str(report[0]).startswith("algebraic: 3 -> 2 instructions, ") and report[0].seconds > 0
+    assert str(report[0]).startswith("cse: 4 -> 3 instructions, ") and report[0].seconds > 0
 
 
 def test_a_pass_can_be_switched_off(short):
-    assert op_names(run_passes(wasteful(), config("dead_code"))) == ["abs", "add"]
-    assert op_names(run_passes(wasteful(), config("dead_code", "algebraic"))) == ["abs", "mul", "add"]
+    assert op_names(run_passes(wasteful(), config("dead_code"))) == ["abs", "mul", "add"]
+    assert op_names(run_passes(wasteful(), config("dead_code", "cse"))) == ["abs", "mul", "mul", "add"]
 
 
 def test_a_pass_that_finds_nothing_returns_its_program(short):
@@ -67,7 +67,7 @@ def test_parameters_are_fields_of_the_configuration(monkeypatch):
     assert seen == {"amp_dtype": "half", "config": given}
 
 
-@pytest.mark.parametrize("value, printed", [("dead_code", ["dead_code"]), ("ALL", ["algebraic", "dead_code"])])
+@pytest.mark.parametrize("value, printed", [("dead_code", ["dead_code"]), ("ALL", ["cse", "dead_code"])])
 def test_programs_are_printed_before_and_after(short, monkeypatch, capsys, value, printed):
     monkeypatch.setenv("MINIFLOW_DEBUG_PASS", value)
     run_passes(wasteful(), config())
@@ -75,7 +75,7 @@ def test_programs_are_printed_before_and_after(short, monkeypatch, capsys, value
     for name in printed:
         assert f"before {name}: wasteful:\n" in text and f"after {name}: wasteful:\n" in text
     assert text.count("before ") == len(printed)
-    assert f"before dead_code: {run_pass('algebraic', wasteful(), config())}\nafter dead_code: wasteful:" in text
+    assert f"before dead_code: {run_pass('cse', wasteful(), config())}\nafter dead_code: wasteful:" in text
 
 
 def test_nothing_is_printed_without_the_variable(short, monkeypatch, capsys):
@@ -84,21 +84,9 @@ def test_nothing_is_printed_without_the_variable(short, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_double_negation_needs_two_passes(short):
-    b = ProgramBuilder()
-    x = b.input(2)
-    program = run_passes(b.build(b(Neg, b(Neg, x))), config())
-    assert program.instructions == [] and program.outputs == [x]
-
-
 def test_the_whole_pipeline_leaves_results(seed):
     for number in range(6):
         before = random_program(seed + number)
         after = run_passes(before, GraphConfig())
-        assert computed(after) <= computed(before)
+        assert len(after.instructions) <= len(before.instructions)
         assert_same_results(before, after, exact=False, rtol=1e-4, atol=1e-5)
-
-
-def computed(program):
-    """How many instructions compute something: the layout pass adds views, which cost nothing."""
-    return sum(not instruction.op.view for instruction in program.instructions)

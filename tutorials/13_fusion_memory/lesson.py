@@ -227,7 +227,7 @@ axes = step.memory().picture()
 #
 # ## In miniflow's source
 #
-# `miniflow/graph/passes/elementwise_fusion.py` chooses the groups, and `miniflow/graph/codegen/regions.py` merges them
+# `miniflow/graph/passes/elementwise_fusion.py` chooses the groups, and `miniflow/graph/rewrite.py` merges them
 # unless a path leads out and back. `miniflow/graph/codegen/fused.py` writes the loops. `miniflow/graph/plan.py` is your
 # planner: `assign_offsets` is `place`, but takes the smallest gap that fits and not the lowest.
 #

@@ -1,4 +1,4 @@
-"""Kernels that add to a few elements of an array, which in a compiled graph mostly is the output itself."""
+"""A kernel that adds to a few rows of an array, which in a compiled graph mostly is the output itself."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from miniflow.backends.cpu.index import add_rows
 from miniflow.backends.cpu.shape import start_from
 from miniflow.backends.cpu.sparse import NO_ROW, group_rows
 from miniflow.backends.registry import kernel
-
-
-@kernel("cpu", in_place=(0,), half="native")
-def slice_add(y, total, x, *, index):
-    start_from(y, total)
-    target = y[index]
-    np.add(target, x, out=target)
 
 
 @kernel("cpu", in_place=(0,))

@@ -32,12 +32,8 @@ PIPELINE = (
     "pipeline",
     "sparse_update",
     # the same with less
-    "algebraic",
-    "constant_folding",
     "cse",
     "add_to_output",
-    "layout",
-    "cse",
     "relu_after_pool",
     "dead_code",
     # several instructions as one
