@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from miniflow.dispatch.tape import modes
 from miniflow.errors import GraphTraceError
-from miniflow.graph.ir import Slot, scalars_in
+from miniflow.graph.ir import Slot
+from miniflow.graph.passes.accumulation import varying
 from miniflow.graph.snapshot import ABSENT, Snapshot
 from miniflow.nn.modules.module import Module
 from miniflow.tensor import Tensor
@@ -77,6 +78,10 @@ class Change:
     now: Any
     was_read: bool  # before it was assigned
     is_left: bool = False  # by the step, with a tensor that differs from call to call
+
+    def is_of_tensors(self) -> bool:
+        """Whether nothing but tensors, and fields of objects, have changed."""
+        return self.before.is_like(self.now, in_build=True)
 
     @functools.cached_property
     def tensors(self) -> list[Tensor]:
@@ -203,30 +208,30 @@ class Accesses:
             GraphTraceError: naming the attribute.
         """
         changes = [c for c in self._changes() if not (self._is_buffer(c) and isinstance(c.before.value, Tensor))]
-        varying = self._varying(written) if changes else set()
-        left, caching = [], set()
+        assigned = [self._value(old) for *_, old in self.buffers()]
+        program = self.tracer.program
+        differing = varying([*program.inputs, *written, *assigned], program.instructions) - {None}
+        caching = set()
         for change in changes:
             if isinstance(change.now, Module) or isinstance(change.before.value, Module):
                 raise GraphTraceError(
                     f"{self.tracer.program.name}: build assigns the module {self._name(change.owner, change.key)}, "
                     "which later calls would not do again; expected modules to be made in __init__"
                 )
-            if any(self._value(tensor) in varying for tensor in change.tensors):
-                self._refuse_if(self._carries(change, differs=True), change)
-                change.is_left = True
-                left.append(self._name(change.owner, change.key))
-            else:
-                self._refuse_if(self._carries(change, differs=False), change)
-                if change.tensors and not self._writes_to(change.owner):
-                    caching.add(change.owner)
+            change.is_left = any(self._value(tensor) in differing for tensor in change.tensors)
+            if self._carries(change):
+                self._refuse(change)
+            if change.tensors and not change.is_left and not self._writes_to(change.owner):
+                caching.add(change.owner)
         for change in changes:
             if change.was_read:
-                is_other = not change.before.is_like(change.now, in_build=True) and not _is_cached(change)
-                self._refuse_if(is_other and not change.tensors and change.owner not in caching, change)
+                if not (change.tensors or change.owner in caching or _is_cached(change) or change.is_of_tensors()):
+                    self._refuse(change)
             elif not self._is_buffer(change) and not any(map(self._is_new, change.tensors)):
                 self.effects.append((change.items, change.key, Snapshot(change.now)))
-        self._refuse_stale({(c.owner, c.key): c for c in changes if c.is_left})
-        return left
+        left = [(change.owner, change.key) for change in changes if change.is_left]
+        self._refuse_stale(left)
+        return [self._name(*place) for place in left]
 
     def _refuse_stale(self, left: Iterable[tuple[Any, str]]) -> None:
         """Refuse attributes whose tensor one recording reads and another one, maybe of another graph, leaves behind."""
@@ -241,23 +246,21 @@ class Accesses:
                         f"a buffer: in __init__, self.register_buffer({key!r}, flow.zeros(...))"
                     )
 
-    def _refuse_if(self, is_carried: bool, change: Change) -> None:
-        if is_carried:
-            name, value = self._name(change.owner, change.key), "zeros(...)" if change.tensors else "tensor(0)"
-            raise GraphTraceError(
-                f"{self.tracer.program.name}: build reads {name} and then changes it, which calls would not do again; "
-                "expected what goes on from call to call in buffers: make it in __init__, "
-                f"self.register_buffer({change.key!r}, flow.{value}), and assign the buffer or write to it in forward; "
-                "set what stays the same before the first call"
-            )
+    def _refuse(self, change: Change) -> NoReturn:
+        name, value = self._name(change.owner, change.key), "zeros(...)" if change.tensors else "tensor(0)"
+        raise GraphTraceError(
+            f"{self.tracer.program.name}: build reads {name} and then changes it, which calls would not do again; "
+            "expected what goes on from call to call in buffers: make it in __init__, "
+            f"self.register_buffer({change.key!r}, flow.{value}), and assign the buffer or write to it in forward; set "
+            "what stays the same before the first call"
+        )
 
-    def _carries(self, change: Change, differs: bool) -> bool:
+    def _carries(self, change: Change) -> bool:
         """Whether an attribute takes a tensor from one call to the next."""
         if change.before.tensors:
             return any(map(self._was_met, change.before.tensors))
-        if self._is_buffer(change):
-            return differs
-        return differs and change.was_read and change.now is not change.before.value
+        is_assigned = change.was_read and change.now is not change.before.value
+        return change.is_left and (self._is_buffer(change) or is_assigned)
 
     def _is_buffer(self, change: Change) -> bool:
         return change.items is vars(change.owner).get("_buffers")
@@ -266,16 +269,6 @@ class Accesses:
         """Whether the step wrote to a parameter or buffer of a module: what it read may say that this is done."""
         written = {id(self.tracer.program.tensors[slot]) for slot in self.tracer.first_writes()}
         return any(id(old) in written for _, before in self._owners[owner].tables[1:] for old in before.values())
-
-    def _varying(self, written: Iterable[Slot]) -> set[Slot]:
-        """The values that differ from call to call: inputs, random numbers, written states, and what follows."""
-        assigned = [self._value(old) for *_, old in self.buffers()]
-        found = {slot for slot in (*self.tracer.program.inputs, *written, *assigned) if slot is not None}
-        for instruction in self.tracer.program.instructions:
-            is_random = any(True for _ in scalars_in(list(instruction.attrs.values())))
-            if is_random or not found.isdisjoint(instruction.reads):
-                found.update(instruction.outputs)
-        return found
 
     def _is_new(self, tensor: Tensor) -> bool:
         """Whether a tensor has no values: it was computed in the step, or made from numbers and then written to."""

@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
     def is_unchanged(self) -> bool:
         """Whether it holds the same objects; an array, the same bytes."""
-        now = self.container if self.read is list else self.read(self.container)
+        now = self.container if isinstance(self.container, list) else self.read(self.container)
         return len(now) == len(self.was) and all(map(eq if self.read is _array else is_, now, self.was))
 
 
