@@ -32,6 +32,7 @@ import numba
 import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaError
+from numba.np.numpy_support import as_dtype
 
 from miniflow.hostcuda import runtime
 from miniflow.hostcuda.accesses import CheckedAccess
@@ -56,7 +57,7 @@ from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, assign_storage
 from miniflow.hostcuda.syntax import WARP, Compilation, Sync, statements, text
-from miniflow.hostcuda.thread_loops import private_arrays
+from miniflow.hostcuda.thread_loops import dtype_text, private_arrays
 from miniflow.hostcuda.workers import run_blocks
 
 LAUNCH_TYPES = (*(types.int64,) * 9, types.int64[::1])  # first, last, gridDim, blockDim, dynamic_bytes, error
@@ -83,9 +84,9 @@ class Translation:
     Attributes:
         text: of the module.
         parameters: of the kernel.
-        hidden: constant arrays from outside the kernel, handed over as further arguments.
+        captured_arrays: constant arrays from outside the kernel, passed as further arguments.
         shared_bytes, local_bytes: of the arrays that the kernel makes, for a block and for a thread.
-        const_bytes: of the hidden arrays.
+        const_bytes: of the captured arrays.
         cooperative: whether its blocks wait for each other.
     """
 
@@ -102,6 +103,7 @@ class Translation:
         self.tree = normalise(kernel, compilation)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
+        settle_dtypes(compilation, named)
         Fields(named).visit(self.tree)
         self.tree.body = Exits(compilation).function(Expander(compilation).block(self.tree.body))
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
@@ -330,6 +332,14 @@ class Fields(ast.NodeTransformer):
             return node
         index = node.attr if isinstance(kind, types.Record) else fields.index(node.attr)
         return ast.copy_location(ast.Subscript(node.value, ast.Constant(index), node.ctx), node)
+
+
+def settle_dtypes(compilation: Compilation, arguments: dict[str, types.Type]) -> None:
+    """Replace the dtype of an argument, as in `cuda.shared.array(32, x.dtype)`, by the one that it has."""
+    for array in compilation.arrays.values():
+        element = getattr(arguments.get(array.dtype.removesuffix(".dtype")), "dtype", None)
+        if isinstance(element, types.Number | types.Boolean) and array.dtype.endswith(".dtype"):
+            array.dtype, array.itemsize = dtype_text(element), as_dtype(element).itemsize
 
 
 class VariableTypes:

@@ -54,7 +54,7 @@ class Allocation:
     dtype: str  # as an expression of the generated module
     line: int
     source_name: str  # what the kernel's author called it
-    itemsize: int = 0  # bytes; 0 for the dtype of an argument, which is known when compiling only
+    itemsize: int = 0  # bytes; 0 for the dtype of an argument until that is known
 
     @property
     def nbytes(self) -> int:

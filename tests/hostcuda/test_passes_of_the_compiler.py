@@ -464,7 +464,8 @@ def of_the_dtype_of_an_argument(x, out):
 
 def test_private_arrays_are_on_the_stack_beside_one_of_an_arguments_dtype():
     """LLVM knows that arrays on the stack do not overlap: a tiled matrix product takes a third of the time."""
-    assert "value_of = stack((1040,), np.float32)" in of_the_dtype_of_an_argument.inspect_host(SIGNATURE)
+    shown = of_the_dtype_of_an_argument.inspect_host(SIGNATURE)
+    assert "room = stack((32,), np.float32)" in shown and "value_of = stack((1040,), np.float32)" in shown
     x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
     of_the_dtype_of_an_argument[1, 32](x, out)
     np.testing.assert_array_equal(out, x + 2 * x[::-1])

@@ -362,7 +362,7 @@ def test_a_float_as_number_of_blocks_is_refused_always():
 def test_sixty_four_kib_of_static_shared_memory_are_refused():
     @cuda.jit
     def greedy(x):
-        s = cuda.shared.array(8192, float64)
+        s = cuda.shared.array(8192, x.dtype)
         t = cuda.threadIdx.x
         s[t] = x[t]
         cuda.syncthreads()
