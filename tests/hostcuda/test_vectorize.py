@@ -1,5 +1,6 @@
 """`cuda.vectorize` and `cuda.guvectorize`: functions of numbers or small arrays, for all elements of large ones."""
 
+import functools
 import math
 
 import numpy as np
@@ -10,17 +11,27 @@ from miniflow.hostcuda import host as cuda
 draw = np.random.default_rng(3)
 
 
-@cuda.vectorize(["float32(float32, float32)", "int64(int64, int64)"], target="cuda")
+def late(decorate):
+    """Decorate a function at its first call: to compile takes a second, and every worker imports this module."""
+
+    def wrap(function):
+        made = functools.cache(lambda: decorate(function))
+        return lambda *args, **options: made()(*args, **options)
+
+    return wrap
+
+
+@late(cuda.vectorize(["float32(float32, float32)", "int64(int64, int64)"], target="cuda"))
 def scaled_sum(a, b):
     return a + 3 * b
 
 
-@cuda.vectorize("float64(float64)")
+@late(cuda.vectorize("float64(float64)"))
 def logistic(x):
     return 1 / (1 + math.exp(-x))
 
 
-@cuda.guvectorize(["void(float32[:,:], float32[:,:], float32[:,:])"], "(m,n),(n,p)->(m,p)", target="cuda")
+@late(cuda.guvectorize(["void(float32[:,:], float32[:,:], float32[:,:])"], "(m,n),(n,p)->(m,p)", target="cuda"))
 def product(a, b, c):
     for i in range(a.shape[0]):
         for j in range(b.shape[1]):
@@ -30,7 +41,7 @@ def product(a, b, c):
             c[i, j] = total
 
 
-@cuda.guvectorize("void(float64[:], float64, float64[:])", "(n),()->()")
+@late(cuda.guvectorize("void(float64[:], float64, float64[:])", "(n),()->()"))
 def weighted_total(values, weight, out):
     total = 0.0
     for i in range(values.shape[0]):

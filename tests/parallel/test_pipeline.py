@@ -191,3 +191,13 @@ def test_inputs_move_to_their_stage():
     x, y = batch(0)
     loss = graph(x.to_global(placements[0], B), y.to_global(placements[1], B))
     assert_close(loss.numpy(), train([], blocks=2, steps=1)[0][0], rtol=1e-5, atol=1e-6)
+
+
+def test_stages_and_shared_states_on_cuda():
+    flow.parallel.simulate(4)
+    placements = [flow.placement("cuda", ranks) for ranks in ([0, 1], [2, 3])]
+    share = lambda config: config.enable_zero(True, stage=3, shard_min_size=1)  # noqa: E731
+    found = train(placements, S(0), micro_batches=2, blocks=2, configure=share)
+    want = train([], micro_batches=2, blocks=2)
+    assert_close(found[0].mean(1), want[0].mean(1), rtol=1e-5, atol=1e-6)
+    assert_equal_training((want[0], found[1]), want)
