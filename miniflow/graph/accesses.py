@@ -81,7 +81,7 @@ class Change:
 
     def is_of_tensors(self) -> bool:
         """Whether nothing but tensors, and fields of objects, have changed."""
-        return self.before.is_like(self.now, in_build=True)
+        return self.before.is_like(self.now, (), in_build=True)
 
     @functools.cached_property
     def tensors(self) -> list[Tensor]:
@@ -99,11 +99,13 @@ class Accesses:
 
     Attributes:
         effects: dict, key and contents of the assignments that every call makes.
+        keeping: attributes to which the step gives tensors.
     """
 
     def __init__(self, tracer: Tracer, names: Mapping[Any, str]):
         self.tracer, self.names = tracer, dict(names)
         self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
+        self.keeping: set[tuple[Any, str]] = set()
         self._owners: dict[Any, Owner | None] = {}  # None for those that the step makes
         self._size = 0
         for owner in names:
@@ -229,6 +231,7 @@ class Accesses:
                     self._refuse(change)
             elif not self._is_buffer(change) and not any(map(self._is_new, change.tensors)):
                 self.effects.append((change.items, change.key, Snapshot(change.now)))
+        self.keeping = {(change.owner, change.key) for change in changes if change.tensors}
         left = [(change.owner, change.key) for change in changes if change.is_left]
         self._refuse_stale(left)
         return [self._name(*place) for place in left]

@@ -57,7 +57,7 @@ class Guards:
         self._read = [*recording.reads, *modes]
         arrays = {id(tensor._array) for tensor in states.values()}
         inside = [tensor for *_, held in self._read for tensor in held.tensors if id(tensor._array) in arrays]
-        self._counting = frozenset(map(id, inside))
+        self._keeping, self._counting = recording.keeping, frozenset(map(id, inside))
         others = chain(*recording.program.aliases, inside)
         named = {id(t): (t, "a tensor that shares memory with another") for t in others}
         named |= {id(t): (t, name) for name, t in states.items()}
@@ -142,7 +142,8 @@ class Guards:
         for owner, key, held in self._read:
             now = value_of(owner, key)
             if now is not held.value or not held.is_unchanged():
-                if not (by_value and held.is_like(now, self._counting)):
+                counting = self._counting if (owner, key) in self._keeping else None
+                if not (by_value and held.is_like(now, counting)):
                     yield owner, key, held, now
 
     def _attribute_differences(self) -> Iterator[str]:

@@ -51,6 +51,7 @@ class Recording:
         skips: whether the last output says that the update was left out.
         names: module -> dotted name; those that were met but belong to no attribute of the graph too.
         reads: module or graph, name and old contents of the attributes that `build` read.
+        keeping: those to which it gives tensors.
         effects: dict, key and contents of the attributes that every call assigns.
         calls: module -> the lines of inputs and outputs of its first call.
         input_lines, output_lines: of the graph.
@@ -72,6 +73,7 @@ class Recording:
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
         self.reads: list[tuple[Any, str, Snapshot]] = []
+        self.keeping: set[tuple[Any, str]] = set()
         self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self._written_inputs: dict[Slot, int] = {}  # in place, by build, with the numbers of instructions before
         self._first_writes: dict[Slot, int] = {}  # by build, of states, with the numbers of instructions before
@@ -318,7 +320,7 @@ class Recording:
         updated = {p for group in groups for p in group["params"]}
         parameters = [slot for slot, tensor in active().program.tensors.items() if tensor in updated]
         left = accesses.check([*self._first_writes, *parameters])
-        self.reads, self.effects = list(accesses.reads()), accesses.effects
+        self.reads, self.keeping, self.effects = list(accesses.reads()), accesses.keeping, accesses.effects
         if left:
             self.graph._warn(
                 "left behind",

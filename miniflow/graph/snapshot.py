@@ -1,8 +1,8 @@
 """What an attribute holds: its value, and the contents of all that is mutable in it, to compare with later.
 
 Lists, dicts, sets and arrays are compared by what is in them, in order and as deep as they go, other objects by their
-fields, and what is in these fields by identity, unless it is a list, dict, set or array again. A tensor counts if the
-recording read it; others, such as activations that `forward` keeps, do not.
+fields, and what is in these fields by identity, unless it is a list, dict, set or array again. Tensors are compared by
+identity; where `build` keeps tensors itself, as activations, those count that the recording read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Snapshot:
 
     def __init__(self, value: Any):
         self.value, self.parts, self.tensors, self.size = value, {}, [], 0
-        left = [(value, False)]
+        left = deque([(value, False)])
         while left:
             value, is_field = left.pop()
             if isinstance(value, Tensor):
@@ -59,7 +59,8 @@ class Snapshot:
                 was, is_field = read(value), is_field or read is _fields
                 self.parts[id(value)] = Part(value, read, was, is_field)
                 self.size += value.nbytes // 8 if isinstance(value, np.ndarray) else len(was)
-                left += [(each, is_field) for each in reversed(was)]
+                put = left.extendleft if is_field else left.extend  # first what is compared without limit
+                put([(each, is_field) for each in reversed(was)])
 
     def mutable(self) -> list[Part]:
         """The parts that may change."""
@@ -69,12 +70,12 @@ class Snapshot:
         """Whether what is in the value is what it was."""
         return all(part.is_unchanged() for part in self.mutable())
 
-    def is_like(self, value: Any, read: Collection[int] = (), *, in_build: bool = False) -> bool:
+    def is_like(self, value: Any, read: Collection[int] | None = None, *, in_build: bool = False) -> bool:
         """Whether a value equals what this one was.
 
         Args:
             value: of the same attribute.
-            read: ids of the tensors that count.
+            read: ids of the tensors that count, if not all do.
             in_build: what build did to fields of objects, and a tensor in place of None, do not count.
         """
         left, seen = [(self.value, value)], set()
@@ -177,11 +178,13 @@ def _fill(container: Any, read: Callable, was: list) -> None:
         fill(pairs if read is _entries else was)
 
 
-def _counting(inner: list, read: Callable, tensors: Collection[int], in_build: bool) -> list:
+def _counting(inner: list, read: Callable, tensors: Collection[int] | None, in_build: bool) -> list:
     """The contents without tensors that do not count."""
 
     def counts(value: Any) -> bool:
-        return id(value) in tensors if isinstance(value, Tensor) else value is not None or not in_build
+        if isinstance(value, Tensor):
+            return tensors is None or id(value) in tensors
+        return value is not None or not in_build
 
     if read not in (_entries, _fields):
         return list(filter(counts, inner))
@@ -194,9 +197,10 @@ def _is_atom(value: Any) -> bool:
     return isinstance(value, bool | int | float | complex | str | bytes | type(None) | device | np.generic | np.dtype)
 
 
-def _is_equal(before: Any, now: Any, read: Collection[int]) -> bool:
+def _is_equal(before: Any, now: Any, read: Collection[int] | None) -> bool:
     """Whether two values are alike that have no contents."""
-    before, now = (ABSENT if isinstance(x, Tensor) and id(x) not in read else x for x in (before, now))
+    if read is not None:
+        before, now = (ABSENT if isinstance(x, Tensor) and id(x) not in read else x for x in (before, now))
     if before is now:
         return True
     if type(before) is not type(now):

@@ -213,6 +213,8 @@ def first(held):
         (nested, lambda m, x: x * m.held["a"]["b"]["c"]["d"], lambda m: m.held["a"]["b"]["c"].update(d=3.0)),
         (chained, lambda m, x: x * innermost(m.held)[0], lambda m: innermost(m.held).__setitem__(0, 5.0)),
         (cycle, lambda m, x: x * m.held[1][0], lambda m: m.held.__setitem__(0, 5.0)),
+        (list, lambda m, x: sum(m.held, x), lambda m: m.held.append(flow.tensor(3.0))),
+        (lambda: None, lambda m, x: x if m.held is None else x + m.held, lambda m: setattr(m, "held", flow.ones(3))),
         (lambda: {1.0, 2.0}, lambda m, x: x * sum(m.held), lambda m: (m.held.clear(), m.held.update({3.0, 4.0}))),
         (lambda: collections.deque([1.0, 2.0]), lambda m, x: x * m.held[0], lambda m: m.held.rotate()),
         (lambda: bytearray(b"abc"), lambda m, x: x * m.held[0], lambda m: m.held.__setitem__(0, 3)),
