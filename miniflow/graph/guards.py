@@ -3,8 +3,8 @@
 The attributes that `build` read, as they were when it first did; the flags `training`; parameters, buffers and
 submodules; which parameters require grad, how memory lies and which tensors share it; hooks; the options and the state
 tensors of optimizers; the default dtype and the default device. Before each call a graph asks one counter of the
-process whether an attribute or a hook was set anywhere, and looks at the few lists, dicts, arrays and tensors that no
-counter sees; only where something has moved it compares the rest, by value.
+process whether an attribute or a hook was set anywhere, and compares by identity the attributes that `build` read, with
+what is in lists, dicts and arrays, and tensors; only where something has moved it compares all, by value.
 
 What is not looked at is burned in as it was while recording: global variables and closures, class attributes, random
 numbers of Python and NumPy, the time, files.
@@ -90,8 +90,7 @@ class Guards:
         return (
             self._has_same_tensors()
             and (
-                (self._count == list(latest_change) and all([part.is_unchanged() for part in self._mutable]))
-                or self._has_same_attributes()
+                (self._count == list(latest_change) and self._has_identical_attributes()) or self._has_same_attributes()
             )
             and (self._hook_count == list(latest_hook) or self._has_same_hooks())
             and all([optimizer.is_same() for optimizer in self._optimizers])
@@ -120,7 +119,7 @@ class Guards:
     def _has_same_attributes(self) -> bool:
         """Whether attributes hold what is equal, and modules the same members; from now on these count."""
         count = list(latest_change)
-        if not self._has_identical_attributes():
+        if not (self._has_identical_attributes() and self._has_identical_members()):
             if any(self._member_differences()) or any(self._changes(by_value=True)):
                 return False
             changed = {(owner, key): Snapshot(value) for owner, key, _, value in self._changes(by_value=False)}
@@ -130,12 +129,13 @@ class Guards:
         return True
 
     def _has_identical_attributes(self) -> bool:
-        return (
-            _is_same([own.get(key, ABSENT) for own, key in self._places], self._values)
-            and list(map(list, self._tables)) == self._keys
-            and all(map(is_, chain.from_iterable(map(dict.values, self._tables)), self._held))
-            and all([part.is_unchanged() for part in self._mutable])
+        return all(map(is_, [own.get(key, ABSENT) for own, key in self._places], self._values)) and all(
+            [part.is_unchanged() for part in self._mutable]
         )
+
+    def _has_identical_members(self) -> bool:
+        members = chain.from_iterable(map(dict.values, self._tables))
+        return list(map(list, self._tables)) == self._keys and all(map(is_, members, self._held))
 
     def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
         """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""

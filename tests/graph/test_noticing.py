@@ -443,6 +443,14 @@ def test_properties_that_are_cached():
     np.testing.assert_array_equal(graph(x).numpy(), X * 6)
 
 
+def test_attributes_that_are_written_past_setattr():
+    model = Reads(lambda m, x: x * m.scale, scale=2.0)
+    graph, x = Predict(model), flow.tensor(X)
+    for value in (2.0, 3.0, 4.0):
+        vars(model)["scale"] = value
+        np.testing.assert_array_equal(graph(x).numpy(), X * value)
+
+
 def test_tables_that_are_written_past_the_module():
     model = Chain()
     graph, x = Predict(model), flow.tensor(X)
