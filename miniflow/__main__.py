@@ -1,4 +1,4 @@
-"""`python -m miniflow`: train a network on the bundled handwritten digits, and plot the results.
+"""`python -m miniflow`: train a network on the bundled handwritten digits, and plot the results; `warm` compiles ahead.
 
 It needs no network and no GPU: without one, `--device cuda` runs the CUDA kernels on the CPU. Read it from `main` at
 the bottom upwards, or from the top as a first training program.
@@ -26,9 +26,9 @@ from miniflow.optim import Adam, Optimizer
 from miniflow.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from miniflow.utils.data import DataLoader, TensorDataset
 from miniflow.vision import models
+from miniflow.warm import CompilingNotice, warm
 
 MODELS = {"lenet": models.LeNet, "mlp": models.MLP}
-COMPILING = "compiling kernels (first run only)"
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 
@@ -54,6 +54,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m miniflow",
         description="Train a network on 4,000 handwritten digits, and test it on 1,000 others.",
+        epilog="python -m miniflow warm: compile the kernels that training needs into the cache",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
@@ -103,21 +104,6 @@ class StepGraph(nn.Graph):
         loss = nn.functional.cross_entropy(logits, labels)
         loss.backward()
         return loss, logits
-
-
-class CompilingNotice(numba_event.Listener):
-    """Says in a progress bar that numba compiles; the next step writes its loss there."""
-
-    def __init__(self, bar: tqdm):
-        self.bar = bar
-
-    def on_start(self, event: numba_event.Event) -> None:
-        """Called before a kernel is compiled that is not in numba's cache."""
-        if self.bar.postfix != COMPILING:
-            self.bar.set_postfix_str(COMPILING)
-
-    def on_end(self, event: numba_event.Event) -> None:
-        """Called after it."""
 
 
 def train_epoch(model: nn.Module, step: Callable, loader: DataLoader, bar: tqdm) -> list:
@@ -209,7 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run with these arguments; returns the exit code."""
     history = History()
     try:
-        train(parse(arguments), history)
+        if [*(sys.argv[1:] if arguments is None else arguments)] == ["warm"]:
+            warm()
+        else:
+            train(parse(arguments), history)
     except KeyboardInterrupt:
         print(f"\ninterrupted: {history.saved or 'nothing was saved'}", file=sys.stderr)
         return INTERRUPTED

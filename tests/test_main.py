@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
+from miniflow import nn, warm
 
 program = importlib.import_module("miniflow.__main__")
 ROOT = Path(__file__).resolve().parent.parent
@@ -230,7 +231,7 @@ def test_the_bar_says_that_a_kernel_is_compiled(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(program, "train_epoch", epoch)
     monkeypatch.setattr(program, "evaluate", lambda model, digits: (1.0, np.zeros(1000, np.int64)))
     program.train(program.parse(["--model", "mlp", "--epochs", "1"]), program.History())
-    assert "0/63 [00:00<?, ?step/s, compiling kernels (first run only)]" in capsys.readouterr().err
+    assert "0/63 [00:00<?, ?step/s, compiling test_main.<lambda> (first run only)]" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -239,5 +240,33 @@ def test_the_bar_says_so_in_the_first_run_only(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     arguments = ["--model", "mlp", "--epochs", 1, "--batch-size", 2000]
     first, second = (run(*arguments, cwd=tmp_path).stderr for _ in range(2))
-    assert "0/2 [00:00<?, ?step/s, compiling kernels (first run only)]" in first
+    assert re.search(r"0/2 \[00:00<\?, \?step/s, compiling backends\.cpu\.\S+ \(first run only\)\]", first)
     assert "compiling" not in first[first.index("2/2") :] and "compiling" not in second
+
+
+def test_warm_names_what_it_compiles(monkeypatch, capsys):
+    made = []
+
+    class Alone(nn.Linear):
+        def forward(self, x):
+            made.append(x.shape)
+            numba.njit(lambda x: x + 1)(1)
+            return super().forward(x)
+
+    monkeypatch.setattr(warm, "NETWORKS", {"one layer": (lambda: Alone(3, 10), lambda: flow.randn(4, 3))})
+    monkeypatch.setattr(warm, "OPTIMIZERS", ("SGD",))
+    assert program.main(["warm"]) == 0
+    shown = capsys.readouterr()
+    assert "one layer:   0%" in shown.err and "compiling test_main.<lambda> (first run only)" in shown.err
+    assert "SGD: 100%" in shown.err and re.search(r"\d+ kernels compiled in \d+ s; they are in /", shown.err)
+    assert len(made) == 3 and shown.out == ""  # op by op, while the graph is recorded, and for the prediction
+
+
+@pytest.mark.slow
+def test_after_warm_a_network_compiles_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIFLOW_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    first = run("warm", cwd=tmp_path, timeout=1200).stderr
+    assert int(re.search(r"(\d+) kernels compiled", first)[1]) > 30
+    assert "compiling" not in run("--model", "lenet", "--graph", "--epochs", 1, cwd=tmp_path).stderr
+    assert "0 kernels compiled" in run("warm", cwd=tmp_path).stderr
