@@ -231,7 +231,7 @@ def test_the_bar_says_that_a_kernel_is_compiled(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(program, "train_epoch", epoch)
     monkeypatch.setattr(program, "evaluate", lambda model, digits: (1.0, np.zeros(1000, np.int64)))
     program.train(program.parse(["--model", "mlp", "--epochs", "1"]), program.History())
-    assert "0/63 [00:00<?, ?step/s, compiling test_main.<lambda> (first run only)]" in capsys.readouterr().err
+    assert f"0/63 [00:00<?, ?step/s, compiling {__name__}.<lambda> (first run only)]" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_warm_names_what_it_compiles(monkeypatch, capsys):
     monkeypatch.setattr(warm, "OPTIMIZERS", ("SGD",))
     assert program.main(["warm"]) == 0
     shown = capsys.readouterr()
-    assert "one layer:   0%" in shown.err and "compiling test_main.<lambda> (first run only)" in shown.err
+    assert "one layer:   0%" in shown.err and f"compiling {__name__}.<lambda> (first run only)" in shown.err
     assert "SGD: 100%" in shown.err and re.search(r"\d+ kernels compiled in \d+ s; they are in /", shown.err)
     assert len(made) == 3 and shown.out == ""  # op by op, while the graph is recorded, and for the prediction
 
