@@ -8,10 +8,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import gpu, graph, harness, hostcuda, layers, models, onnx, ops, parallel, sparse, startup, training
+from benchmarks import (
+    gpu,
+    graph,
+    harness,
+    hostcuda,
+    layers,
+    models,
+    onnx,
+    ops,
+    parallel,
+    passes,
+    sparse,
+    startup,
+    training,
+)
 from benchmarks.gpu_cases import FAMILIES
 
-TABLES = ("ops", "layers", "training", "graph", "sparse", "startup", "parallel", "hostcuda", "models", "onnx", "gpu")
+TABLES = (
+    *("ops", "layers", "training", "graph", "passes", "sparse", "startup", "parallel", "hostcuda"),
+    *("models", "onnx", "gpu"),
+)
 BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models")
 ON_DEMAND = ("models", "onnx", "gpu")
 
@@ -45,7 +62,7 @@ def command() -> argparse.ArgumentParser:
     names = f"some of {', '.join(TABLES)}; by default all but {', '.join(ON_DEMAND)}"
     parser.add_argument("tables", nargs="*", metavar="table", help=names)
     parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, startup, gpu"
+        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, passes, startup, gpu"
     )
     needs = "training, models: torch.compile too; needs a C++ compiler"
     parser.add_argument("--compile", action="store_true", help=needs)
@@ -70,6 +87,8 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
             yield training.report(threads, peers)
     if "graph" in options.tables:
         yield from graph.reports(options.threads)
+    if "passes" in options.tables:
+        yield passes.report()
     if "sparse" in options.tables:
         for threads in options.threads:
             yield sparse.report(threads)

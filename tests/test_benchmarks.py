@@ -21,8 +21,10 @@ from benchmarks import (
     hostcuda,
     launches,
     networks,
+    passes,
 )
 from benchmarks.__main__ import main
+from miniflow.graph.config import PASSES
 from miniflow.hostcuda import cuda
 
 pytestmark = pytest.mark.slow
@@ -270,3 +272,14 @@ def test_gpu_compares_results(tmp_path):
     np.savez(tmp_path / "torch 0.npz", np.full(4, 1.0, np.float32))
     with pytest.raises(harness.BenchmarkError, match=r"got float32\(3,\) from miniflow, float32\(4,\) from torch"):
         gpu.difference(tmp_path, 0, case)
+
+
+BY_OPTION = {"autocast", "accumulation", "checkpointing", "pipeline", "sparse_update", "zero"}  # what the user asks for
+
+
+def test_every_pass_shows_what_it_buys():
+    """Dropping dead code alone has no row: other passes leave it behind."""
+    assert [name for name, *_ in passes.ROWS] == [n for n in PASSES if n not in {*BY_OPTION, "dead_code"}]
+    row = [name for name, *_ in passes.ROWS].index("multi_tensor_update")
+    found = passes.measure("miniflow", 1, row, calls=3)
+    assert all(0 < ms < 1000 for ms in found["ms"]) and all(0 < size < 1 for size in found["MB"])

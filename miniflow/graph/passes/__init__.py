@@ -4,6 +4,8 @@ Each pass is a module of this folder with a function `run(program, ...) -> Progr
 it gets. Its further parameters are named after fields of the graph's configuration and are filled from them:
 `def run(program, amp_dtype)` gets `config.amp_dtype`, `def run(program, config)` the whole configuration.
 
+Each says what it pays, and `python -m benchmarks passes` shows it: one that buys nothing has no place here.
+
 Environment:
     MINIFLOW_DEBUG_PASS: the name of a pass, or ALL: print the program before and after it to stderr.
 """

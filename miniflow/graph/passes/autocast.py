@@ -27,6 +27,8 @@ lies in the half: so the number is not rounded first, as in eager mode.
 
 Last, the identities by which losses name themselves black are dropped; that happens without mixed precision too.
 
+Pays: a GPT of 2 layers of 128 features plans 9.7 MB instead of 14.2 MB; on a GPU its products take tensor cores.
+
 Source: OneFlow's AutoMixedPrecision pass, which follows TensorFlow's `auto_mixed_precision`.
 """
 

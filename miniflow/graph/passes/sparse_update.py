@@ -8,6 +8,8 @@ Neither the gradient of the whole table nor a pass over it remains. Whatever is 
 has to treat rows of zeros as nothing: sums of several lookups, scaling, casts, clipping, the search for infinities. See
 `optim.sparse` for what the rules do to rows that were not looked up.
 
+Pays: an embedding of ten million rows is updated in the time of one of ten thousand; see `benchmarks/sparse.py`.
+
 Source: OneFlow's IndexedSlicesOptimizerRewritePass.
 """
 
