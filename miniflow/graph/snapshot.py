@@ -1,16 +1,19 @@
 """What an attribute holds: its value, and the contents of all that is mutable in it, to compare with later.
 
-Lists, dicts, sets and arrays are compared by what is in them, in order and as deep as they go, other objects by their
-fields, and what is in these fields by identity, unless it is a list, dict, set or array again. Tensors are compared by
-identity; where `build` keeps tensors itself, as activations, those count that the recording read.
+Lists, dicts, sets and arrays are compared by what is in them, in order and as deep as they go; other objects by their
+identity and fields, and what is in fields by identity, unless it is a list, dict, set or array again. Tensors are
+compared by identity; where `build` keeps tensors itself, as activations, those count that the recording read.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from operator import eq, is_
+from types import MemberDescriptorType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +88,7 @@ class Snapshot:
             if part is None:
                 if not _is_equal(before, now, read):
                     return False
-            elif type(before) is not type(now):
+            elif type(before) is not type(now) or part.read is _fields and not (before is now or _is_data(before)):
                 return False
             elif (id(before), id(now)) not in seen and not (in_build and part.is_field):
                 seen.add((id(before), id(now)))
@@ -130,7 +133,7 @@ def _reader(value: Any, is_field: bool) -> Callable[[Any], list] | None:
     is_plain = kind.__module__ != "builtins" and not any(k.__module__.startswith("miniflow.") for k in kind.__mro__)
     if is_field or not is_plain or isinstance(value, type) or _is_atom(value):
         return None
-    return _fields if hasattr(value, "__dict__") or dataclasses.is_dataclass(value) else None
+    return _fields if hasattr(value, "__dict__") or _slots(kind) else None
 
 
 def _entries(held: dict) -> list:
@@ -151,10 +154,21 @@ def _fields(value: Any) -> list:
     return _entries(_fields_of(value))
 
 
+def _is_data(value: Any) -> bool:
+    """Whether an object is no more than its fields; others may have a state elsewhere, as `functools.partial` has."""
+    return isinstance(value, SimpleNamespace | Namespace) or dataclasses.is_dataclass(value)
+
+
 def _fields_of(value: Any) -> dict[str, Any]:
-    if hasattr(value, "__dict__"):
-        return vars(value)
-    return {field.name: getattr(value, field.name, ABSENT) for field in dataclasses.fields(value)}
+    own, slots = getattr(value, "__dict__", {}), _slots(type(value))
+    return {**own, **{name: getattr(value, name, ABSENT) for name in slots}} if slots else own
+
+
+@lru_cache(1024)
+def _slots(kind: type) -> list[str]:
+    """The names in `__slots__` of a class and its bases."""
+    members = [item for base in kind.__mro__ if "__slots__" in vars(base) for item in vars(base).items()]
+    return [name for name, x in members if isinstance(x, MemberDescriptorType)]
 
 
 def _fill(container: Any, read: Callable, was: list) -> None:
@@ -164,7 +178,8 @@ def _fill(container: Any, read: Callable, was: list) -> None:
         for name in _fields_of(container).keys() - set(was[: len(was) // 2]):
             object.__delattr__(container, name)
         for name, value in pairs:
-            object.__setattr__(container, name, value)
+            if value is not ABSENT:
+                object.__setattr__(container, name, value)
     elif read is _elements:
         for i, x in enumerate(was):
             container.flat[i] = x

@@ -139,10 +139,11 @@ def test_what_forward_leaves_behind_is_not_a_reason_to_record_again():
 def test_an_equal_value_is_not_a_reason_to_record_again():
     model = Scale()
     graph, x = Predict(model), flow.tensor(X)
-    model.shape, model.activation = (300, 400), flow.ones(2)
+    model.shape, model.activation, model.config = (300, 400), flow.ones(2), SimpleNamespace(p=2.0)
     graph(x)
     plan = graph._last
     model.shape, model._p, model.list = tuple([300, 400]), float("2"), [1.0, 2.0]
+    model.config = SimpleNamespace(p=2.0)
     model.activation = flow.zeros(3)  # build did not read it
     graph(x)
     assert graph._last is plan
@@ -167,8 +168,15 @@ class Config:
 
 
 @dataclasses.dataclass(slots=True)
-class Slots:
+class Data:
     scale: float
+
+
+class Slots:
+    __slots__ = ("scale", "unset")
+
+    def __init__(self, scale):
+        self.scale = scale
 
 
 def cycle():
@@ -223,8 +231,14 @@ def first(held):
         (lambda: collections.defaultdict(float, z=2.0), lambda m, x: x * m.held["z"], lambda m: m.held.update(z=3.0)),
         (lambda: Config(scale=2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: Config(scales=[2.0]), lambda m, x: x * sum(m.held.scales), lambda m: m.held.scales.append(3.0)),
+        (lambda: Data(2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: Slots(2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: (Config(scale=2.0),), lambda m, x: x * m.held[0].scale, lambda m: setattr(m.held[0], "scale", 3.0)),
+        (
+            lambda: functools.partial(flow.mul, 2.0),
+            lambda m, x: m.held(x),
+            lambda m: setattr(m, "held", functools.partial(flow.mul, 3.0)),
+        ),
         (lambda: None, lambda m, x: x * getattr(m, "extra", 2.0), lambda m: setattr(m, "extra", 3.0)),
         (lambda: [2.0], lambda m, x: x * vars(m)["held"][0], lambda m: m.held.__setitem__(0, 3.0)),
         (lambda: None, lambda m, x: x * scales(m), lambda m: setattr(m, "scale", 3.0)),
