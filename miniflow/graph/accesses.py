@@ -179,21 +179,16 @@ class Accesses:
 
     # buffers
 
-    def buffers(self) -> Iterator[tuple[Any, str, Tensor]]:
+    def buffers(self) -> list[tuple[Any, str, Tensor]]:
         """Module, name and old tensor of each buffer that was assigned."""
-        for module, key, old in self._old_buffers():
-            if vars(module)["_buffers"].get(key) is not old:
-                yield module, key, old
+        return [
+            (change.owner, change.key, change.before.value) for change in self._changes() if self._is_buffer(change)
+        ]
 
     def is_shared(self, buffer: Tensor) -> bool:
         """Whether a tensor was a buffer under several names."""
-        return sum(old is buffer for *_, old in self._old_buffers()) > 1
-
-    def _old_buffers(self) -> Iterator[tuple[Any, str, Tensor]]:
-        for owner, known in self._owners.items():
-            for key, old in known.tables[2][1].items() if known is not None and known.tables[2:] else ():
-                if isinstance(old, Tensor):
-                    yield owner, key, old
+        tables = [before for known in self._owners.values() if known for _, before in known.tables[2:3]]
+        return sum(old is buffer for before in tables for old in before.values()) > 1
 
     # what cannot be undone
 
@@ -209,7 +204,7 @@ class Accesses:
         Raises:
             GraphTraceError: naming the attribute.
         """
-        changes = [c for c in self._changes() if not (self._is_buffer(c) and isinstance(c.before.value, Tensor))]
+        changes = [change for change in self._changes() if not self._is_buffer(change)]
         assigned = [self._value(old) for *_, old in self.buffers()]
         program = self.tracer.program
         differing = varying([*program.inputs, *written, *assigned], program.instructions) - {None}
@@ -229,7 +224,7 @@ class Accesses:
             if change.was_read:
                 if not (change.tensors or change.owner in caching or _is_cached(change) or change.is_of_tensors()):
                     self._refuse(change)
-            elif not self._is_buffer(change) and not any(map(self._is_new, change.tensors)):
+            elif not self._is_in_buffers(change) and not any(map(self._is_new, change.tensors)):
                 self.effects.append((change.items, change.key, Snapshot(change.now)))
         self.keeping = {(change.owner, change.key) for change in changes if change.tensors}
         left = [(change.owner, change.key) for change in changes if change.is_left]
@@ -263,10 +258,14 @@ class Accesses:
         if change.before.tensors:
             return any(map(self._was_met, change.before.tensors))
         is_assigned = change.was_read and change.now is not change.before.value
-        return change.is_left and (self._is_buffer(change) or is_assigned)
+        return change.is_left and (self._is_in_buffers(change) or is_assigned)
+
+    def _is_in_buffers(self, change: Change) -> bool:
+        return change.items is vars(change.owner).get("_buffers")
 
     def _is_buffer(self, change: Change) -> bool:
-        return change.items is vars(change.owner).get("_buffers")
+        """Whether an attribute was a buffer that is there; there may also be None."""
+        return self._is_in_buffers(change) and isinstance(change.before.value, Tensor)
 
     def _writes_to(self, owner: Any) -> bool:
         """Whether the step wrote to a parameter or buffer of a module: what it read may say that this is done."""
