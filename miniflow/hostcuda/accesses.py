@@ -42,8 +42,8 @@ class Access(ast.NodeTransformer):
         if function == LANE_READ:
             return ast.Subscript(name(f"{node.args[0].id}_of"), call("unsigned", node.args[1]), ast.Load())
         if function in ("match_any", "match_all"):
-            here = ["thread", "warp_first", "warp_end"] if self.compilation.checked else ["lane", "0", "lanes"]
-            return call(function, *map(name, [*(f"{a.id}_of" for a in node.args[:2]), *here]))
+            lane = ["thread", "warp_first", "warp_end"] if self.compilation.checked else ["lane", "0", "lanes"]
+            return call(function, *map(name, [*(f"{a.id}_of" for a in node.args[:2]), *lane]))
         if function in UNLOCKED and isinstance(node.args[0], ast.Name) and node.args[0].id in self.compilation.arrays:
             node.func = name(UNLOCKED[function])  # nobody but this worker has the array
         return node

@@ -8,7 +8,7 @@ consecutive; LLVM's scalar evolution finds the same for loops.)
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from miniflow.hostcuda.aliases import values_of
 from miniflow.hostcuda.purity import is_pure
@@ -113,33 +113,22 @@ class Affine:
 
     # properties of all values of a variable
 
-    def _greatest_fixed_point(self, assumed: set[str], has_property, ignore_stop: bool = False) -> set[str]:
-        """The greatest fixed point: all variables whose values have a property, if those of the set have it."""
-        candidates = set(self.values) | assumed
-        while True:
-            failing = {
-                v for v in candidates - assumed if not self._all_values_have(v, candidates, has_property, ignore_stop)
-            }
-            if not failing:
-                return candidates
-            candidates -= failing
+    def _greatest_fixed_point(self, assumed: set[str], holds: Callable, ignore_stop: bool = False) -> set[str]:
+        """The greatest set of variables of which a property holds: of all their values, if it holds of the set."""
+        known = set(self.values) | assumed
+        while failing := {v for v in known - assumed if not self._holds_of_all(v, known, holds, ignore_stop)}:
+            known -= failing
+        return known
 
-    def _all_values_have(self, variable: str, candidates: set[str], has_property, ignore_stop: bool) -> bool:
+    def _holds_of_all(self, variable: str, known: set[str], holds: Callable, ignore_stop: bool) -> bool:
+        """Whether a property holds of all values of a variable; of the ranges of loops, the stop may be left out."""
         values, loops = self.values[variable], self.loops.get(variable, [])
-        if len(loops) != values.count(None):
-            return False
-        if not all(v is None or has_property(v, candidates) for v in values):
+        if len(loops) != values.count(None) or not all(is_range(loop.iter) for loop in loops):
             return False
         for loop in loops:
-            if not is_range(loop.iter):
-                return False
             args = loop.iter.args
-            checked = (
-                ([args[0]] if len(args) > 1 else []) + ([args[2]] if len(args) > 2 else []) if ignore_stop else args
-            )
-            if not all(has_property(a, candidates) for a in checked):
-                return False
-        return True
+            values = [*values, *((args[: len(args) > 1] + args[2:]) if ignore_stop else args)]
+        return all(v is None or holds(v, known) for v in values)
 
 
 def is_range(node: ast.expr) -> bool:

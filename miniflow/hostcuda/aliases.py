@@ -15,10 +15,10 @@ from collections.abc import Collection
 from miniflow.hostcuda.syntax import (
     Compilation,
     Renamer,
-    assigns_variables,
     call,
-    fill_empty_bodies,
+    fill_empty,
     name,
+    sets_names,
     statements,
     target_names,
 )
@@ -41,7 +41,7 @@ def propagate_copies(tree: ast.FunctionDef, compilation: Compilation, arrays: se
         }
         if not single:
             break
-        Renamer(single).visit(fill_empty_bodies(WithoutAssignments(single).visit(tree)))
+        Renamer(single).visit(fill_empty(WithoutAssignments(single).visit(tree)))
     refuse_arithmetic(tree, compilation, names_of_arrays)
     choices = points_to(definitions, names_of_arrays)
     for variable, candidates in choices.items():
@@ -79,7 +79,7 @@ def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     values: dict[str, list[ast.expr | None]] = {}
     for statement in statements(tree.body):
         for variable in target_names(statement):
-            values.setdefault(variable, []).append(statement.value if assigns_variables(statement) else None)
+            values.setdefault(variable, []).append(statement.value if sets_names(statement) else None)
     return values
 
 

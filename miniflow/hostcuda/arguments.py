@@ -235,7 +235,7 @@ def choose(signatures: Sequence[tuple], types: tuple, name: str) -> tuple:
     return resolved.args
 
 
-def casts_between(given: tuple, types: tuple) -> list[Callable | None] | None:
+def casts_between(argument_types: tuple, types: tuple) -> list[Callable | None] | None:
     """For each argument what makes it one of the signature's type, or None; None if nothing is to be converted.
 
     Numbers are converted, and must fit; the memory of arrays is used as it is.
@@ -244,7 +244,7 @@ def casts_between(given: tuple, types: tuple) -> list[Callable | None] | None:
 
     casts = [
         cast_to(parameter) if parameter != argument and isinstance(parameter, Number | Boolean) else None
-        for argument, parameter in zip(given, types, strict=True)
+        for argument, parameter in zip(argument_types, types, strict=True)
     ]
     return casts if any(casts) else None
 

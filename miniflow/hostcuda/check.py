@@ -113,9 +113,8 @@ class Run:
         arrays: list[tuple] = []
         names = (compilation.original.get(n, n) for n in compiled.parameters)
         values = [kernel_argument(n, v, arrays) for n, v in zip(names, values, strict=True)]
-        arrays += [
-            (n.removeprefix("constant_"), host, None, "const") for n, host in compilation.captured_arrays.items()
-        ]
+        constants = compilation.captured_arrays
+        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in constants.items()]
         self.memory = MemoryMap(compilation, threads, blocks, self.shared_bytes, arrays)
         tables = {
             "stretches": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),
@@ -131,9 +130,7 @@ class Run:
             shadow.STATE_ARRAY[name] = value
         error = np.zeros(1, np.int64)  # of the compiled mode's own checks, which are off
         try:
-            compiled.code(
-                0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *compiled.captured_arrays
-            )
+            compiled.code(0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *constants.values())
         except KernelStop:
             pass
         if self.profile:
@@ -147,10 +144,9 @@ class Run:
         for stretch, row in zip(self.memory.stretches, self.memory.table, strict=True):
             if stretch.allocation is not None and (row["read"] or row["written"]):
                 use = f"kernel {name}, in `{stretch.placed[0].name}`,"
-                problem = stream_order.conflict(
-                    stretch.allocation, self.configured.stream, bool(row["written"]), use, True
-                )
-                findings += [Finding("stream", name, problem, stream_order.REMEDY)] if problem else []
+                writes, stream = bool(row["written"]), self.configured.stream
+                if problem := stream_order.conflict(stretch.allocation, stream, writes, use, True):
+                    findings.append(Finding("stream", name, problem, stream_order.REMEDY))
         return findings
 
     def typing(self, error: str) -> list[Finding]:

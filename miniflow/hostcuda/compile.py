@@ -299,16 +299,12 @@ class Compiled(Translation):
                 "make the condition the same for the whole block"
             )
 
-    def _index_error(
-        self, error: np.ndarray, grid: tuple[int, int, int], block: tuple[int, int, int]
-    ) -> KernelIndexError:
+    def _index_error(self, error: np.ndarray, grid: tuple[int, ...], block: tuple[int, ...]) -> KernelIndexError:
         """The error for an index outside of an array, from the numbers that `runtime.inside` left in `error`."""
-        _, site, index, size, *numbers = map(int, error)  # as runtime wrote it
+        _, site, index, size, block_number, thread_number = map(int, error)  # as runtime wrote it
         line, access = self.sites[site]
-        where = [
-            tuple(int(i) for i in np.unravel_index(n, dims, "F"))
-            for n, dims in zip(numbers, (grid, block), strict=True)
-        ]
+        where = [np.unravel_index(*at, "F") for at in ((block_number, grid), (thread_number, block))]
+        where = [tuple(map(int, indices)) for indices in where]
         return KernelIndexError(
             f"{self.compilation.location(line)}: index {index} of {access} is out of bounds: that dim has "
             f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "

@@ -15,7 +15,7 @@ from typing import Any
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.references import is_kernel
 from miniflow.hostcuda.source import UNKNOWN, resolve
-from miniflow.hostcuda.syntax import fill_empty_bodies
+from miniflow.hostcuda.syntax import fill_empty
 
 OPERATIONS = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 ARITHMETIC = OPERATIONS | ast.Constant | ast.Name | ast.Tuple | ast.expr_context
@@ -37,7 +37,7 @@ def propagate_constants(tree: ast.FunctionDef, local: set[str], namespace: dict[
     while before != len(constants.values):
         before = len(constants.values)
         constants.visit(tree)
-    fill_empty_bodies(tree)
+    fill_empty(tree)
     return constants.values
 
 

@@ -144,10 +144,7 @@ class Exits:
                 return [*result, *self._jump(statement, None, False), ast.copy_location(ast.Break(), statement)]
             returns = any(isinstance(s, ast.Return) for s in statements([statement]))
             if returns:
-                statement.body, statement.orelse = (
-                    self._loop_without_barriers(statement.body),
-                    self._loop_without_barriers(statement.orelse),
-                )
+                statement.body, statement.orelse = map(self._loop_without_barriers, (statement.body, statement.orelse))
             result.append(statement)
             if returns and isinstance(statement, ast.For | ast.While):
                 leave = ast.If(name(self._left()), [ast.Break()], [])

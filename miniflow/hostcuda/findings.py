@@ -111,8 +111,8 @@ def raise_findings(findings: list[Finding]) -> None:
 
 
 def _order(finding: Finding) -> tuple:
-    places = [(s.filename, s.line, s.column) if s else ("", 0, 0) for s in (finding.site, finding.other)]
-    return (ORDER.index(finding.kind), *places, finding.array, finding.what)
+    sites = [(s.filename, s.line, s.column) if s else ("", 0, 0) for s in (finding.site, finding.other)]
+    return (ORDER.index(finding.kind), *sites, finding.array, finding.what)
 
 
 GUARD = "guard the access with an `if`, or shift the index; a literal -1 is taken as meant"
@@ -268,8 +268,5 @@ class Row:
             return "warp", f"{text}0x{mask:08x} names, but that waits at {self.other_site} in {elsewhere}", NAMED
         went = f"waits in {elsewhere} at {self.other_site}" if elsewhere else END
         remedy = STANDS.format("grid" if "grid.sync" in self.call else "block")
-        return (
-            "divergent barrier",
-            f"waits in {self.call}, while {self.thread_text(row['other'], row['who'])} {went}",
-            remedy,
-        )
+        text = f"waits in {self.call}, while {self.thread_text(row['other'], row['who'])} {went}"
+        return "divergent barrier", text, remedy

@@ -112,12 +112,8 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], resul
     step = growth(left, thread)
     by_one = affine.stride(left, "x" if thread == "lane" else thread[-1]) == 1 or (step and literal(step)) == 1
     step = ast.Constant(1) if by_one else step
-    if (
-        names_of(right) & THREAD_VARIABLES
-        or names_of(left) & THREAD_VARIABLES != {thread}
-        or step is None
-        or literal(step) in (0, -1)
-    ):
+    in_left, in_right = names_of(left) & THREAD_VARIABLES, names_of(right) & THREAD_VARIABLES
+    if in_right or in_left != {thread} or step is None or literal(step) in (0, -1):
         return False
     if (names_of(left) | names_of(right)) & affine.values.keys() - uniform or (operator is ast.Eq and not by_one):
         return False

@@ -64,11 +64,9 @@ class Instrument(ast.NodeTransformer):
 
     def site(self, node: ast.expr, owner: ast.expr, index: ast.expr) -> str:
         """The number of the site of an access `owner[index]`, with the names that its author gave."""
-        original_names = Replace({n: name(called) for n, called in self.compilation.original.items()})
-        site_number = self.site_number(
-            node, *(text(original_names.visit(copy.deepcopy(part))) for part in (owner, index))
-        )
-        return f"{site_number} + {self.caller}" if self.caller else str(site_number)
+        original = Replace({n: name(o) for n, o in self.compilation.original.items()})
+        number = self.site_number(node, *(text(original.visit(copy.deepcopy(part))) for part in (owner, index)))
+        return f"{number} + {self.caller}" if self.caller else str(number)
 
     def visit_Subscript(self, node: ast.Subscript, function: str = "") -> ast.expr:
         node = node if is_metadata(node) else self.element_of_field(node)
@@ -175,9 +173,9 @@ class CheckedEmitter(Emitter):
     def _head(self) -> None:
         super()._head()
         names = {"shared": "{}", "local": "{}_of", "dynamic": "dynamic"}
-        for site_number, (variable, array) in enumerate(self.compilation.arrays.items(), 1):
-            made = names[array.kind].format(variable) + "_all" * self.compilation.cooperative
-            self.line(f"declare({site_number * (array.kind != 'dynamic')}, {made}.ctypes.data, {made}.nbytes)")
+        for number, (variable, array) in enumerate(self.compilation.arrays.items(), 1):
+            memory = names[array.kind].format(variable) + "_all" * self.compilation.cooperative
+            self.line(f"declare({number * (array.kind != 'dynamic')}, {memory}.ctypes.data, {memory}.nbytes)")
 
     def write(self) -> str:
         """The text of the function `blocks`."""
@@ -194,10 +192,9 @@ class CheckedEmitter(Emitter):
         (sync,) = node.statements
         bounds = "0, threads * last" if node.level == GRID else BOUNDS[node.level]
         orders = int(node.level != WARP or sync.intrinsic == "syncwarp")
-        announced = (
-            f"complete_barrier({node.level}, {self.instrument.site_number(sync, sync.intrinsic)}, {bounds}, {orders})"
-        )
-        self.lines.insert(len(self.lines) - bool(sync.collective), "    " * self.depth + announced)
+        site = self.instrument.site_number(sync, sync.intrinsic)
+        completed = f"complete_barrier({node.level}, {site}, {bounds}, {orders})"
+        self.lines.insert(len(self.lines) - bool(sync.collective), "    " * self.depth + completed)
 
     def _note_if_all_active(self, node: Branch) -> None:
         """Regions are written once, so that they compile fast."""

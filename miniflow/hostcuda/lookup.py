@@ -34,6 +34,7 @@ __all__ = [
     "start_thread", "restore_path",
 ]  # fmt: skip
 WORD = ir.IntType(64)
+INDICES = types.Integer | types.Boolean | types.NoneType
 
 
 class KernelStop(Exception):
@@ -76,9 +77,7 @@ def element(access_kind: np.int64) -> Callable:
 def _of_array(access_kind: np.int64, check_each: Callable, x: Any, index: Any) -> Any:
     index_types = [types.unliteral(k) for k in (index.types if isinstance(index, types.BaseTuple) else (index,))]
     kept = [k for k in range(x.ndim) if k >= len(index_types) or index_types[k] == types.none]
-    if len(index_types) > x.ndim or not all(
-        isinstance(k, types.Integer | types.Boolean | types.NoneType) for k in index_types
-    ):
+    if len(index_types) > x.ndim or not all(isinstance(k, INDICES) for k in index_types):
         return None
     fields = isinstance(x.dtype, types.Record) and access_kind == READ
     contiguous = x.layout == "C" and all(k >= len(index_types) for k in kept) or not kept

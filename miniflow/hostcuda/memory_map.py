@@ -98,14 +98,10 @@ class MemoryMap:
             itemsize, dtype = array.itemsize or UNKNOWN, compilation.injected.get(array.dtype)
             copies = blocks * (threads if array.kind == "local" else 1) * (array.kind != "dynamic")
             strides = tuple(itemsize * math.prod(array.shape[k + 1 :]) for k in range(len(array.shape)))
-            views = (
-                [PlacedArray(array.source_name, array.shape, strides, itemsize, period=array.nbytes)]
-                if array.itemsize
-                else []
-            )
+            whole = PlacedArray(array.source_name, array.shape, strides, itemsize, period=array.nbytes)
             granule = array.itemsize or 1 if dtype is None else granule_of(dtype)
             space, size = "local" if array.kind == "local" else "shared", math.prod(array.shape) * itemsize * copies
-            self.stretches.append(Stretch(space, granule, size, views))
+            self.stretches.append(Stretch(space, granule, size, [whole] if array.itemsize else []))
         self.stretches += stretches_of(arrays)
         self.table = np.zeros(len(self.stretches), STRETCH)
         for name in ("granule", "start", "constant", "defined"):

@@ -37,7 +37,7 @@ from miniflow.hostcuda.syntax import (
     assign,
     call,
     expression,
-    fill_empty_bodies,
+    fill_empty,
     local_names,
     loop_exits,
     name,
@@ -135,7 +135,7 @@ class Normaliser(ast.NodeTransformer):
         self.compilation.taken |= self.local
         tree = Renamer(clash).visit(tree)
         tree.body = self._block(tree.body)
-        return protect_parameters(fill_empty_bodies(tree), self.compilation)
+        return protect_parameters(fill_empty(tree), self.compilation)
 
     def _check_parameters(self, node: ast.FunctionDef) -> None:
         parameters = node.args
@@ -147,9 +147,8 @@ class Normaliser(ast.NodeTransformer):
 
     def refuse(self, node: ast.AST, construct: str, remedy: str = "") -> NoReturn:
         """Raise UnsupportedKernelError naming construct and line."""
-        refuse(
-            self.source.filename, self.source.name, getattr(node, "lineno", self.source.tree.lineno), construct, remedy
-        )
+        line = getattr(node, "lineno", self.source.tree.lineno)
+        refuse(self.source.filename, self.source.name, line, construct, remedy)
 
     def visit(self, node: ast.AST) -> Any:
         """The replacement of a node, on the same line."""
@@ -190,15 +189,15 @@ class Normaliser(ast.NodeTransformer):
         self._check_parameters(node)
         if self.nested.get(node.name):
             self.refuse(node, f"a second function {node.name}", "give it another name")
-        own, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
+        own_names, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
         defaults, node.args.defaults = [self.visit(d) for d in node.args.defaults], []
         (outer, around), self.allocated = (self.allocated, self.nested), False
-        self.nested = {n: callee for n, callee in around.items() if n not in own}
+        self.nested = {n: callee for n, callee in around.items() if n not in own_names}
         node.body = self._block(node.body)
         self.nested = around
-        captured = sorted({r for s in node.body for r in reads(s)} & self.local - own - self.nested.keys())
+        captured = sorted({r for s in node.body for r in reads(s)} & self.local - own_names - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
-        device = lift(fill_empty_bodies(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
+        device = lift(fill_empty(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
         self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
@@ -297,10 +296,9 @@ class Normaliser(ast.NodeTransformer):
         if kind != "dynamic" and not all(type(n) is int and n > 0 for n in shape):
             self.refuse(node, f"cuda.{intrinsic} of shape {shape}", "sizes are positive integers")
         dtype = self._dtype(options.get("dtype"), node)
-        record = (
-            np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else self.compilation.injected.get(dtype)
-        )
-        size = record.itemsize if record is not None else 0
+        injected = self.compilation.injected
+        element = np.dtype(dtype.removeprefix("np.")) if dtype.startswith("np.") else injected.get(dtype)
+        size = element.itemsize if element is not None else 0
         self.compilation.arrays[variable] = Allocation(kind, shape, dtype, node.lineno, called, size)
         return variable
 
@@ -337,9 +335,8 @@ class Normaliser(ast.NodeTransformer):
         try:
             return eval(compile(ast.fix_missing_locations(ast.Expression(self.visit(node))), "", "eval"), {"np": np})
         except Exception:
-            self.refuse(
-                where, f"{description} given by {ast.unparse(node)}", "it must be a constant, known when compiling"
-            )
+            given_by = f"{description} given by {ast.unparse(node)}"
+            self.refuse(where, given_by, "it must be a constant, known when compiling")
 
     def _depend_on(self, *facts: Any) -> None:
         self.compilation.fingerprint.extend(map(str, facts))

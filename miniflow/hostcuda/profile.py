@@ -164,13 +164,12 @@ class Profile:
         """Count the requests that were collected, and forget them."""
         requests = np.sort(table[table["lanes"] != 0], order="made")
         table["lanes"] = STATE_ARRAY["logged"] = 0
-        places, first = np.unique(requests[["tag", "stretch"]], return_index=True)
-        for tag, stretch in places[np.argsort(first)]:
+        kinds_of_requests, first = np.unique(requests[["tag", "stretch"]], return_index=True)
+        for tag, stretch in kinds_of_requests[np.argsort(first)]:
             requests_here = requests[(requests["tag"] == tag) & (requests["stretch"] == stretch)]
             number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
-            self._count_site(
-                run.sites[number], run.memory.stretches[stretch], KINDS[tag >> shadow.KIND_BITS], requests_here
-            )
+            kind = KINDS[tag >> shadow.KIND_BITS]
+            self._count_site(run.sites[number], run.memory.stretches[stretch], kind, requests_here)
 
     def _count_site(self, row: tuple, stretch: Stretch, kind: str, requests: np.ndarray) -> None:
         """Count the requests of one kind at one place in the source, for arrays in one stretch."""
@@ -188,9 +187,9 @@ class Profile:
 
         def request(k: int) -> Request:
             of_lanes = {int(lane): int(addresses[k, lane]) for lane in np.flatnonzero(active[k])}
-            found = stretch.array(next(iter(of_lanes.values())), name)
+            located = stretch.array(next(iter(of_lanes.values())), name)
             cost = [int(numbers[k]) for numbers in (costs, ideal, worst)]
-            array = found[0].name if found else name
+            array = located[0].name if located else name
             return Request(Site(filename, line, column), array, stretch.space, kind, width, of_lanes, *cost, k > 0)
 
         key = filename, line, column, kind, stretch.space
@@ -208,9 +207,8 @@ class Profile:
         block, warp = np.divmod(warps, -(-threads // WARP_LANES))
         active = active & ((block == 0) | (stretch.space == "global"))[:, None] & bool(small)
         thread_numbers = ((block * threads + warp * WARP_LANES)[:, None] + np.arange(WARP_LANES))[active]
-        for offset, first, times in zip(
-            *np.unique(addresses[active], return_index=True, return_counts=True), strict=True
-        ):
+        offsets = np.unique(addresses[active], return_index=True, return_counts=True)
+        for offset, first, times in zip(*offsets, strict=True):
             located = stretch.array(int(offset), "")
             if located is None or located[0] not in small:
                 continue

@@ -124,9 +124,8 @@ def lower_divergent_ranges(block: list[ast.stmt], divergence: Divergence, compil
             else:
                 del statement.interchanged
             return True
-        if level_of(statement) and any(
-            lower_divergent_ranges(inner, divergence, compilation) for inner in bodies(statement)
-        ):
+        inner = bodies(statement) if level_of(statement) else []
+        if any(lower_divergent_ranges(block, divergence, compilation) for block in inner):
             return True
     return False
 

@@ -31,12 +31,12 @@ FUNCTIONS |= {name: name.replace(".", "_").rstrip("_") for name in NAMES if name
 __all__ = [
     *atomics.__all__, *scalars.__all__, *transcendental.__all__, "half_of", "selected", "unsigned", "inside", "stack",
     "arrive", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
-    "lane_at", "lane_up", "lane_down", "lane_xor",
+    "lane_at", "lane_xor",
 ]  # fmt: skip
 RESERVED = {
     *__all__, "np", "math", "types", "njit", "carray", "range", "bool", "slice", "blocks", "OPTIONS", "SITES",
-    "thread", "threads", "lanes", "lane", "warp_x", "warp", "warps", "warp_first", "warp_end", "block", "first", "last",
-    "missed", "arrived_of", "entry", "dynamic", "dynamic_bytes", "error", "grid_first", "caller",
+    "thread", "threads", "lanes", "lane", "warp_x", "warp", "warp_first", "warp_end", "block", "first", "last",
+    "lane_up", "lane_down", "missed", "arrived_of", "entry", "dynamic", "dynamic_bytes", "error", "caller",
     *(f"{end}_{axis}" for end in ("begin", "end") for axis in ("x", "y", "z", "lane")),
     "read", "write", "update", "atomic", "exchange", "compare", "elements", "declare", "state",
     "start_thread", "restore_path",
@@ -88,7 +88,7 @@ def inside(typingctx, array, index, site, block, thread, error):
                 context.call_conv.return_user_exc(builder, IndexError, ("an index is outside of its array",))
             return position
 
-        positions = [checked(*each) for each in zip(range(len(index_types)), index_types, values, strict=True)]
+        positions = list(map(checked, range(len(index_types)), index_types, values))
         return context.make_tuple(builder, result, positions) if several else positions[0]
 
     return result(array, index, site, block, thread, error), codegen
@@ -197,8 +197,6 @@ def match_all(values, here, thread, first, last):
 
 
 lane_at = njit(lambda thread, lane, first, last: first + (lane & 31) if first + (lane & 31) < last else thread)
-lane_up = njit(lambda thread, delta, first, last: thread - delta if thread - delta >= first else thread)
-lane_down = njit(lambda thread, delta, first, last: thread + delta if thread + delta < last else thread)
 
 
 @njit

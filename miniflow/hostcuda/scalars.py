@@ -30,13 +30,11 @@ def _bits(name, result_of=lambda kind: kind):
 
         def codegen(context, builder, signature, args):
             flag = [ir.IntType(1)(0)] if name in ("ctlz", "cttz") else []  # zero is a defined input
-            result_value = llvm(builder, name, *args, *flag)
+            count = llvm(builder, name, *args, *flag)
             if name == "cttz":  # counted from 1
-                one, zero = result_value.type(1), result_value.type(0)
-                result_value = builder.select(
-                    builder.icmp_signed("==", args[0], zero), zero, builder.add(result_value, one)
-                )
-            return context.cast(builder, result_value, types.Integer.from_bitwidth(x.bitwidth, signed=False), result)
+                is_zero = builder.icmp_signed("==", args[0], count.type(0))
+                count = builder.select(is_zero, count.type(0), builder.add(count, count.type(1)))
+            return context.cast(builder, count, types.Integer.from_bitwidth(x.bitwidth, signed=False), result)
 
         return result(x), codegen
 
@@ -74,9 +72,7 @@ def _of_floats(instruction):
 
         def codegen(context, builder, signature, args):
             values = zip(cgutils.unpack_tuple(builder, args[0]), numbers, strict=True)
-            return llvm(
-                builder, instruction, *(context.cast(builder, v, number_type, kind) for v, number_type in values)
-            )
+            return llvm(builder, instruction, *(context.cast(builder, v, source, kind) for v, source in values))
 
         return kind(types.StarArgTuple(numbers)), codegen
 

@@ -96,9 +96,9 @@ def state(typingctx: Any) -> Any:
     kind = from_dtype(STATE)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.module.globals.get("miniflow_hostcuda_state")
-        found = found or ir.GlobalVariable(builder.module, ir.IntType(64), "miniflow_hostcuda_state")
-        return builder.bitcast(found, context.get_value_type(kind))
+        address = builder.module.globals.get("miniflow_hostcuda_state")
+        address = address or ir.GlobalVariable(builder.module, ir.IntType(64), "miniflow_hostcuda_state")
+        return builder.bitcast(address, context.get_value_type(kind))
 
     return kind(), codegen
 
@@ -196,11 +196,8 @@ def enter_access(s, cell, kind, tag):
         k, cell.stamp[2] = 1, 0
     elif cell.who[1] != who or cell.stamp[1] != s.now or (cell.tag[1] ^ tag) >> KIND_BITS:
         k = 2
-        if (
-            cell.stamp[2]
-            and not is_before_barrier(s, cell, 2)
-            and cell.who[2] // WARP_LANES != cell.who[1] // WARP_LANES
-        ):
+        warps = cell.who[2] // WARP_LANES, cell.who[1] // WARP_LANES
+        if cell.stamp[2] and not is_before_barrier(s, cell, 2) and warps[0] != warps[1]:
             return
     else:
         return
@@ -314,12 +311,12 @@ def note_cells(s, stretch, number, address, size, kind, site, count, dims):
     """Compare an access with the shadow cells of its element, and enter it there."""
     tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False
     other_tag, offset = NOTHING, address - stretch.start
-    own = stretch.space == SHARED or stretch.space == LOCAL
+    of_block = stretch.space == SHARED or stretch.space == LOCAL
     for k in range(offset // stretch.granule, (offset + size - 1) // stretch.granule + 1):
         cell = cell_at(s.cells, stretch.first + k)
-        if own and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
+        if of_block and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
             cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = 0
-        unwritten |= not stretch.defined and cell.written < (s.started if own else 1)
+        unwritten |= not stretch.defined and cell.written < (s.started if of_block else 1)
         if kind != READ:
             cell.written = s.now
         if stretch.space != LOCAL:

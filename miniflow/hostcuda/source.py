@@ -84,9 +84,8 @@ def lambda_as_definition(tree: ast.Module, function: Callable) -> ast.FunctionDe
     """A lambda that stands in some statements, as a definition."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda):
-            definition = ast.FunctionDef(
-                "function", node.args, [ast.copy_location(ast.Return(node.body), node.body)], []
-            )
+            body = ast.copy_location(ast.Return(node.body), node.body)
+            definition = ast.FunctionDef("function", node.args, [body], [])
             definition = ast.fix_missing_locations(ast.copy_location(definition, node))
             if matches(definition, function):
                 return definition
@@ -96,7 +95,7 @@ def lambda_as_definition(tree: ast.Module, function: Callable) -> ast.FunctionDe
 def matches(definition: ast.FunctionDef, function: Callable) -> bool:
     """Whether a definition has the name, parameters, variables and constants of a function."""
     code = function.__code__
-    made = code_of(definition, code)
+    compiled_again = code_of(definition, code)
 
     def names(c: CodeType) -> set[str]:
         inner = [names(k) for k in c.co_consts if isinstance(k, CodeType)]
@@ -107,7 +106,7 @@ def matches(definition: ast.FunctionDef, function: Callable) -> bool:
         name = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
         return name, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
 
-    return traits(made) == traits(code)
+    return traits(compiled_again) == traits(code)
 
 
 def code_of(definition: ast.FunctionDef, code: CodeType) -> CodeType:
@@ -134,8 +133,8 @@ def source_lines(function: Callable) -> tuple[list[str], int]:
         code = function.__code__
         if lines := linecache.getlines(code.co_filename):  # doctest answers this question only
             return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
-        if found := typed_at_prompt(function):
-            return found
+        if lines_at_prompt := typed_at_prompt(function):
+            return lines_at_prompt
         raise UnsupportedKernelError(
             f"{function.__name__}: its source cannot be read ({error}); define kernels in a file that is run or "
             "imported, in a notebook cell, or at the prompt of a terminal"
@@ -151,9 +150,9 @@ def typed_at_prompt(function: Callable) -> tuple[list[str], int] | None:
     for start in reversed([i for i, line in enumerate(history) if sign in line]):
         with suppress(UnsupportedKernelError, SyntaxError, TokenError):
             lines = inspect.getblock(history[start:])
-            made = code_of(definition_in(lines, 1, function), code)
-            if [behaviour_of(c) for c in nested_codes(made)] == [behaviour_of(c) for c in nested_codes(code)]:
-                return lines, 1 + last_line(code) - last_line(made)
+            compiled_again = code_of(definition_in(lines, 1, function), code)
+            if [behaviour_of(c) for c in nested_codes(compiled_again)] == [behaviour_of(c) for c in nested_codes(code)]:
+                return lines, 1 + last_line(code) - last_line(compiled_again)
     return None
 
 

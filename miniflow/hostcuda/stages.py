@@ -11,7 +11,6 @@ from miniflow.hostcuda.region_tree import Barrier, Branch, ForEachGroup, Loop, N
 from miniflow.hostcuda.storage import Storage
 from miniflow.hostcuda.syntax import BLOCK, GRID, WARP, Compilation, Sync, call, name, text
 
-STAGES = ("ir", "regions", "python")
 GROUP = {WARP: "warp", BLOCK: "block", GRID: "grid"}
 
 

@@ -45,10 +45,10 @@ from miniflow.hostcuda.syntax import (
     WARP,
     Compilation,
     Replace,
-    assigns_variables,
     bodies,
     level_of,
     reads,
+    sets_names,
     statements,
     target_names,
 )
@@ -269,7 +269,7 @@ class Rematerialiser:
             return False
         if operand in self.storage.once:
             return self.storage.once[operand] >= level_of(branch)
-        if operand in self.crossing.exchanged or not assigns_variables(statement):
+        if operand in self.crossing.exchanged or not sets_names(statement):
             return False
         known = is_repeatable(statement.value, self.divergence.tuples)
         return known and all(self._is_unchanged_in(o, branch) for o in set(reads(statement.value)))
@@ -291,18 +291,15 @@ class Rematerialiser:
         return [v for v in self.definition if v in closed]
 
     def _is_recomputed(self, operand: str) -> bool:
-        return (
-            operand in self.definition
-            and operand not in self.storage.once
-            and self._is_rematerialisable(operand, 0, frozenset())
-        )
+        variable = operand in self.definition and operand not in self.storage.once
+        return variable and self._is_rematerialisable(operand, 0, frozenset())
 
     def _is_rematerialisable(self, variable: str, level: int, waiting: frozenset[str]) -> bool:
         """Whether a variable can be computed again wherever it is read, if it crosses nodes of this level."""
         statement, _ = self.definition[variable]
         if variable in waiting or variable in self.crossing.exchanged:
             return False
-        if self.divergence.definitions[variable] != 1 or not assigns_variables(statement):
+        if self.divergence.definitions[variable] != 1 or not sets_names(statement):
             return False
         cheap = is_repeatable(statement.value, self.divergence.tuples)
         view = not cheap and is_view(statement.value, self.divergence.tuples)

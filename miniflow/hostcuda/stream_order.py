@@ -65,8 +65,6 @@ def conflict(allocation: Any, stream: Any, writes: bool, description: str, check
     for other in earlier:
         if not other.precedes(use.stream):
             verbs = ["writes" if u.writes else "reads" for u in (use, other)]
-            return (
-                f"{description} {verbs[0]} what {other.description} {verbs[1]} in another stream, "
-                "and nothing orders the two"
-            )
+            both = f"{description} {verbs[0]} what {other.description} {verbs[1]} in another stream"
+            return f"{both}, and nothing orders the two"
     return ""

@@ -228,7 +228,7 @@ def expressions(statement: ast.stmt) -> list[ast.expr]:
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
 
 
-def assigns_variables(statement: ast.stmt) -> bool:
+def sets_names(statement: ast.stmt) -> bool:
     """Whether a statement assigns a value to variables, and to nothing else."""
     return isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets)
 
@@ -251,7 +251,7 @@ def assigned_in(block: list[ast.stmt]) -> set[str]:
     return {v for s in statements(block) for v in target_names(s)}
 
 
-def fill_empty_bodies(tree: ast.FunctionDef) -> ast.FunctionDef:
+def fill_empty(tree: ast.FunctionDef) -> ast.FunctionDef:
     """Put `pass` where the body of a statement has become empty."""
     for node in ast.walk(tree):
         if getattr(node, "body", None) == []:

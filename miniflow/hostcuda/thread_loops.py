@@ -40,12 +40,12 @@ from miniflow.hostcuda.syntax import (
     Renamer,
     Replace,
     assigned_in,
-    assigns_variables,
     call,
     expression,
     fold_constants,
     name,
     reads,
+    sets_names,
     target_names,
     text,
 )
@@ -80,9 +80,7 @@ class ThreadLoops:
         self.neutral = {**compilation.neutral, **dict.fromkeys(storage.conditions, "False")}
         barriers = [node for node, _ in walk(storage.nodes) if isinstance(node, Barrier)]
         self.masked = {node.level for node in barriers if node.mask and node.level >= BLOCK}
-        self.thread_index = (
-            "entry" if self._runs_down_columns() else "thread"
-        )  # what numbers the entries of private arrays
+        self.thread_index = "entry" if self._runs_down_columns() else "thread"  # of the entries of private arrays
         self.lanes = "32" if rank.whole_warps else "lanes"
         self.interleaved = {v: len(compilation.arrays[v].shape) for v in storage.kept_arrays & storage.in_warp}
         self.masks_of_all: set[str] = set()
@@ -137,10 +135,10 @@ class ThreadLoops:
             self.line(f"# line {lines[0]}" if lines[0] == lines[-1] else f"# lines {lines[0]} to {lines[-1]}")
         loops, rest = self._thread_loops(node, statements, tests)
         of_mask = {text(part) for test in masks for part in conjuncts(test)}
-        own = [text(t) for t in rest if text(t) not in of_mask]
+        conditions_if_all = [text(t) for t in rest if text(t) not in of_mask]
         conditions = [*([self._entry(kept)] if kept else []), *map(text, rest)]
-        whole = node.mask in self.masks_of_all and node.level == BLOCK and len(own) < len(conditions)
-        if_all_active, all_active = (own, f"whole_{node.mask}") if whole else (conditions, "")
+        whole = node.mask in self.masks_of_all and node.level == BLOCK and len(conditions_if_all) < len(conditions)
+        if_all_active, all_active = (conditions_if_all, f"whole_{node.mask}") if whole else (conditions, "")
         self._versions(node, statements, loops, conditions, if_all_active, all_active)
 
     def _versions(
@@ -164,15 +162,15 @@ class ThreadLoops:
         if self.compilation.boundscheck:
             loops, intervals = self._intervals(node, statements, loops)
             access = CheckedAccess(self.compilation, self.affine, self.arrays, None)
-        held = self._unswitch_conditions(statements, loops)
+        unswitched = self._unswitch_conditions(statements, loops)
         start = len(self.lines)
         inside = CheckedAccess(self.compilation, self.affine, self.arrays, intervals) if intervals else access
         with self.deeper():
             self._region(
-                [AssumeConditions(held).visit(copy.deepcopy(s)) for s in statements], loops, if_all_active, inside
+                [AssumeConditions(unswitched).visit(copy.deepcopy(s)) for s in statements], loops, if_all_active, inside
             )
         written, self.lines[start:] = self.lines[start:], []
-        known = list(dict.fromkeys([all_active, *held.values(), *getattr(inside, "proven", [])]))
+        known = list(dict.fromkeys([all_active, *unswitched.values(), *getattr(inside, "proven", [])]))
         if known := [k for k in known if k]:
             self.line(f"if {' and '.join(known)}:")
             self.lines += [*written, f"{INDENT * self.depth}else:"]
@@ -194,9 +192,10 @@ class ThreadLoops:
         kept = sorted(c for v in variables for c, *_ in private_arrays(v, self.storage.private[v]))
         Renamer({array: f"{array}_copy" for array in kept}).visit(region)
         move = "for lane in range(32):\n    {}[unsigned(lane)] = {}[unsigned(lane)]"
-        there = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
-        back = [move.format(a, f"{a}_copy") for a in kept if stores[a]]
-        self.lines[start:] = textwrap.indent("\n".join([*there, text(region), *back]), INDENT * self.depth).split("\n")
+        copies = [move.format(f"{a}_copy", a) for a in kept if names[a] > (0 if masked else stores[a])]
+        copies_back = [move.format(a, f"{a}_copy") for a in kept if stores[a]]
+        written = "\n".join([*copies, text(region), *copies_back])
+        self.lines[start:] = textwrap.indent(written, INDENT * self.depth).split("\n")
 
     def _intervals(self, node: Threads, statements: list[ast.stmt], loops: Loops) -> tuple[Loops, Intervals]:
         """Names for the ends of loops, and the intervals of integers that follow from them."""
@@ -221,22 +220,22 @@ class ThreadLoops:
         `x[i] if i < x.size else 0`, what holds if and only if they do so for all threads of the innermost loop."""
         variable, (begin, end) = list(loops.bounds.items())[-1]
         parameters = {a.arg for a in self.tree.args.args}
-        values, held = dict(loops.coordinates), {}
+        values, unswitched = dict(loops.coordinates), {}
         for statement in statements:
             for node in [n for n in ast.walk(statement) if isinstance(n, ast.IfExp)]:
                 test = node.test
                 expanded = self._expanded(Replace(values).visit(copy.deepcopy(test)))
-                found = limits([expanded], [variable], self.affine, set(self.storage.once))
-                lower, upper = found.lower.get(variable, []), found.upper.get(variable, [])
-                if not found.rest and len(lower) + len(upper) == 1 and names_of(expanded) & parameters:
+                ends = limits([expanded], [variable], self.affine, set(self.storage.once))
+                lower, upper = ends.lower.get(variable, []), ends.upper.get(variable, [])
+                if not ends.rest and len(lower) + len(upper) == 1 and names_of(expanded) & parameters:
                     border = text(fold_constants([*lower, *upper][0]))
-                    held[text(test)] = f"{end} <= {border}" if upper else f"{border} <= {begin}"
+                    unswitched[text(test)] = f"{end} <= {border}" if upper else f"{border} <= {begin}"
                 elif hasattr(node, "strip"):
-                    held[text(test)] = text(expanded)
+                    unswitched[text(test)] = text(expanded)
             for target in target_names(statement) if isinstance(statement, ast.Assign) else []:
                 if len(self.affine.values.get(target, [])) == 1 and is_pure(statement.value, self.tuples):
                     values[target] = Replace(values).visit(copy.deepcopy(statement.value))
-        return held
+        return unswitched
 
     def _region(self, statements: list[ast.stmt], loops: Loops, conditions: list[str], access: Access) -> None:
         """Loops over the threads of a group around statements without barriers."""
@@ -288,23 +287,17 @@ class ThreadLoops:
 
         LLVM does not move divisions, since it cannot tell that they are ever executed.
         """
-        own = {
-            *THREAD_VARIABLES,
-            *self.compilation.arrays,
-            *self._assigned,
-            *self.storage.conditions,
-            *assigned_in(statements),
-        }
-        kept = self.storage.private.keys() | self.storage.once.keys()
-        varying, found = own - self.storage.once.keys(), []
+        varying = {*THREAD_VARIABLES, *self.compilation.arrays, *self._assigned, *assigned_in(statements)}
+        varying = varying.union(self.storage.conditions) - self.storage.once.keys()
+        kept, invariants = self.storage.private.keys() | self.storage.once.keys(), []
         for statement in statements:
             targets = set(target_names(statement))
-            single = assigns_variables(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
+            single = sets_names(statement) and all(len(self.affine.values.get(v, ())) == 1 for v in targets)
             if single and not targets & kept and not varying.intersection(reads(statement)):
                 if is_pure(statement.value, self.tuples):
-                    found.append(statement)
+                    invariants.append(statement)
                     varying -= targets
-        return found
+        return invariants
 
     def _is_dropped(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
         targets = target_names(statement)
@@ -327,7 +320,7 @@ class ThreadLoops:
             return statements, tests
         values: dict[str, ast.expr] = {}
         for statement in statements[:-1]:
-            if not assigns_variables(statement):
+            if not sets_names(statement):
                 return statements, tests
             for variable in target_names(statement):
                 if variable in self.storage.private or variable in values or not is_pure(statement.value, self.tuples):
@@ -348,14 +341,14 @@ class ThreadLoops:
         if self.thread_index == "entry":
             order = order.replace("yx", "xy")
         sizes = {f"threadIdx_{axis}": f"blockDim_{axis}" for axis in order}
-        found = limits(tests, sizes, self.affine, set(self.storage.once))
-        bounds = {variable: self._bounds(variable, found, size) for variable, size in sizes.items()}
+        ends = limits(tests, sizes, self.affine, set(self.storage.once))
+        bounds = {variable: self._bounds(variable, ends, size) for variable, size in sizes.items()}
         flat = self.rank.axes == 2
         row = "threadIdx_y * blockDim_x + " if flat else "(threadIdx_z * blockDim_y + threadIdx_y) * blockDim_x + "
         thread = f"thread = {row if self.rank.axes > 1 else ''}threadIdx_x"
         column = "threadIdx_x" if flat else "(threadIdx_z * blockDim_x + threadIdx_x)"
         entry = f"entry = {column} * blockDim_y + threadIdx_y"
-        return Loops(bounds, [entry, thread, "lane = thread % 32", "warp = thread // 32"]), found.rest
+        return Loops(bounds, [entry, thread, "lane = thread % 32", "warp = thread // 32"]), ends.rest
 
     def _lanes(self, tests: list[ast.expr]) -> tuple[Loops, list[ast.expr]]:
         """A loop over the threads of a warp."""
@@ -369,14 +362,14 @@ class ThreadLoops:
             return Loops({"lane": ("0", self.lanes)}, inside), tests
         x = f"{'warp_first' if self.rank.axes == 1 else 'warp_x'} + lane"
         tests = [Replace({"threadIdx_x": expression(x)}).visit(copy.deepcopy(t)) for t in tests]
-        found = limits(tests, ["lane"], self.affine, set(self.storage.once))
+        ends = limits(tests, ["lane"], self.affine, set(self.storage.once))
         inside = ["thread = warp_first + lane", f"threadIdx_x = {x}"]
-        bounds = {"lane": self._bounds("lane", found, self.lanes)}
-        return Loops(bounds, inside, {"threadIdx_x": expression(x)}), found.rest
+        bounds = {"lane": self._bounds("lane", ends, self.lanes)}
+        return Loops(bounds, inside, {"threadIdx_x": expression(x)}), ends.rest
 
-    def _bounds(self, variable: str, found: Limits, size: str) -> tuple[str, str]:
-        lower = [ast.Constant(0), *map(fold_constants, found.lower.get(variable, []))]
-        upper = [expression(size), *map(fold_constants, found.upper.get(variable, []))]
+    def _bounds(self, variable: str, ends: Limits, size: str) -> tuple[str, str]:
+        lower = [ast.Constant(0), *map(fold_constants, ends.lower.get(variable, []))]
+        upper = [expression(size), *map(fold_constants, ends.upper.get(variable, []))]
         return text(greatest("max", lower)), text(greatest("min", upper))
 
     def _entry(self, variable: str) -> str:
@@ -389,11 +382,11 @@ class ThreadLoops:
     def _array_of_thread(self, variable: str) -> str:
         """A thread's part of the memory of a local array: in a warp, the lanes' elements lie side by side."""
         in_warp = variable in self.storage.in_warp
-        own = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.thread_index})]"
+        part = "[..., unsigned(lane)]" if in_warp else f"[unsigned({self.thread_index})]"
         if not self.compilation.arrays[variable].shape:  # numba would take out a number
             cell = "lane" if in_warp else self.thread_index
-            own = f"[{cell} : {cell} + 1].reshape(())"
-        return f"{variable} = {variable}_of{own}"
+            part = f"[{cell} : {cell} + 1].reshape(())"
+        return f"{variable} = {variable}_of{part}"
 
     def _runs_down_columns(self) -> bool:
         """Whether threads had better follow one another along y: more accesses are contiguous then than along x.
@@ -437,9 +430,8 @@ class ThreadLoops:
             if variable in needed:
                 needed |= set(reads(again[variable]))
         for variable in sorted((needed | (flow.assigned - flow.certain)) & self.storage.private.keys()):
-            self.line(
-                f"{variable} = {private_value(f'{variable}_of', self.storage.private[variable], self._index(variable))}"
-            )
+            kind, index = self.storage.private[variable], self._index(variable)
+            self.line(f"{variable} = {private_value(f'{variable}_of', kind, index)}")
         for variable, statement in again.items():
             if variable in needed:
                 self._statement(statement, access)
@@ -508,8 +500,8 @@ class Interleaved(ast.NodeTransformer):
         variable = node.value.id if isinstance(node.value, ast.Name) else ""
         if self.arrays.get(variable) != len(index):
             return node
-        place = ast.Tuple([*index, call("unsigned", name("lane"))], ast.Load())
-        return ast.Subscript(name(f"{variable}_of"), place, node.ctx)
+        index_and_lane = ast.Tuple([*index, call("unsigned", name("lane"))], ast.Load())
+        return ast.Subscript(name(f"{variable}_of"), index_and_lane, node.ctx)
 
 
 def private_arrays(variable: str, kind: types.Type, path: tuple[int, ...] = ()) -> list[tuple[str, str, str]]:

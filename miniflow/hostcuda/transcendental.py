@@ -125,8 +125,8 @@ def _function(single: Callable, wide: Callable, of_complex: Callable | None = No
             return single
         if x == types.float16:
             return lambda x: np.float16(function(np.float32(x)))
-        own = of_complex if isinstance(x, types.Complex) else wide
-        return lambda x: own(x)
+        function_of_numba = of_complex if isinstance(x, types.Complex) else wide
+        return lambda x: function_of_numba(x)
 
     return function
 
