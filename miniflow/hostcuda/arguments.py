@@ -73,7 +73,7 @@ class Arguments:
     overlap an earlier one, a read-only one and that of `cuda.In` are copied, and the first of these written back.
 
     Args:
-        given: by the program.
+        arguments: as the program passes them.
         checked: whether the checked executor runs the kernel: it gets device arrays as such, not their memory.
 
     Attributes:

@@ -335,8 +335,8 @@ class Normaliser(ast.NodeTransformer):
         try:
             return eval(compile(ast.fix_missing_locations(ast.Expression(self.visit(node))), "", "eval"), {"np": np})
         except Exception:
-            given_by = f"{description} given by {ast.unparse(node)}"
-            self.refuse(where, given_by, "it must be a constant, known when compiling")
+            construct = f"{description} given by {ast.unparse(node)}"
+            self.refuse(where, construct, "it must be a constant, known when compiling")
 
     def _depend_on(self, *facts: Any) -> None:
         self.compilation.fingerprint.extend(map(str, facts))

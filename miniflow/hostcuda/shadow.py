@@ -75,7 +75,8 @@ STRETCH = record("start end granule first space constant defined read written")
 BLOCK_STATE = record("barrier published acquired", np.int32)
 LANE_STATE = record("met mask missed missed_by missed_mask left fenced", at=4)
 CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
-"""Of an element: the last writer, and two that read or atomically updated it since."""
+"""Of an element: the last writer, and two that read or atomically updated it since; `who` is a thread's number in the
+grid, `tag` the kind of access and its site."""
 FINDING = record(
     "kind site other_site stretch who other times value warps address verb other_verb dims",
     **dict.fromkeys(("index", "shape", "bits"), DIMS),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,50 +83,56 @@ class Storage:
 def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: Divergence, kinds: Any) -> Storage:
     """Build the tree, and decide where every variable lives.
 
+    A variable that a group cannot keep once after all is one of each thread, and what depends on it is divergent: then
+    the tree is built again.
+
     Args:
         tree: the kernel; loops whose threads count for themselves are rewritten.
         kinds: has `get(variable)`, the type of a variable, and `forget()`, for when the kernel was rewritten.
     """
     once: dict[str, int] = {}
     copied: set[str] = set()
+
+    def leave_to_threads(variables: Iterable[str]) -> None:
+        for variable in variables:
+            divergence.lower(variable, THREAD)
+            once.pop(variable, None)
+
     while True:
         while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
             kinds.forget()
-        builder = Builder(compilation, divergence, once, copied)
+        builder = Builder(compilation, divergence, dict(once), copied)
         nodes = builder.kernel(tree.body)
         crossing = LiveAcrossBarriers(nodes, divergence, set(builder.conditions))
         for variable in crossing.exchanged & divergence.scope.keys():  # which other threads read
             divergence.lower(variable, THREAD)
         crossed = {v: level for v, level in crossing.levels.items() if v not in builder.conditions}
-        kept_once = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
-        if not kept_once.items() <= once.items():
-            once = {**once, **kept_once}
+        uniform = {v: level for v, level in crossed.items() if divergence.scope[v] >= level}
+        if not uniform.items() <= once.items():
+            once.update(uniform)
             continue
-        loop_variables = {
-            v
-            for node, _ in walk(nodes)
-            if isinstance(node, Loop) and not node.divergent
-            for v in target_names(node.statements[0])
-            if kept_once.get(v) != node.level
-        }
-        if not loop_variables <= copied:
-            copied |= loop_variables
-            for variable in loop_variables:
-                divergence.lower(variable, THREAD)
-                once.pop(variable, None)
+        loops = [node for node, _ in walk(nodes) if isinstance(node, Loop) and not node.divergent]
+        counters = {v for loop in loops for v in target_names(loop.statements[0]) if uniform.get(v) != loop.level}
+        if not counters <= copied:
+            copied |= counters
+            leave_to_threads(counters)
             continue
-        failed = [v for v in kept_once if builder.placed[v] < divergence.definitions[v] and v not in copied]
+        failed = [v for v in uniform if builder.placed[v] < divergence.definitions[v] and v not in copied]
         if not failed:
-            storage = Storage(nodes, {v: once[v] for v in kept_once}, conditions=builder.conditions)
-            others = {v: level for v, level in crossed.items() if v not in kept_once}
-            Rematerialiser(tree, divergence, storage, crossing, kinds).choose(others)
+            storage = Storage(nodes, {v: once[v] for v in uniform}, conditions=builder.conditions)
+            divergent = {v: level for v, level in crossed.items() if v not in uniform}
+            Rematerialiser(tree, divergence, storage, crossing, kinds).choose(divergent)
             failed = sorted(read_by_groups(nodes) & storage.private.keys())
-            if not failed:
-                break
-        for variable in failed:
-            divergence.lower(variable, THREAD)
-            once.pop(variable, None)
+        if not failed:
+            keep_masks_and_arrays(storage, compilation, crossing)
+            return storage
+        leave_to_threads(failed)
+
+
+def keep_masks_and_arrays(storage: Storage, compilation: Compilation, crossing: LiveAcrossBarriers) -> None:
+    """Add to a storage the masks and local arrays that every thread keeps, and find what needs one warp's entries."""
+    nodes = storage.nodes
     for variable in sorted(masks_to_store(nodes, storage)):
         storage.private[variable] = types.boolean
     local = {v for v, array in compilation.arrays.items() if array.kind == "local"}
@@ -134,7 +141,6 @@ def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: 
         storage.in_warp = {v for v in storage.private if crossing.levels.get(v) == WARP}
         uses = count_uses(nodes, storage.kept_arrays, Threads | ForEachGroup, BLOCK)
         storage.in_warp |= {v for v, n in uses.items() if n == 1}
-    return storage
 
 
 def masks_to_store(nodes: list[Node], storage: Storage) -> set[str]:
