@@ -75,7 +75,7 @@ def refuse_arithmetic(tree: ast.FunctionDef, compilation: Compilation, arrays: s
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """What is assigned to every variable; None for what is no plain assignment to a name."""
+    """Variable -> the values assigned to it; None for an assignment of another form."""
     values: dict[str, list[ast.expr | None]] = {}
     for statement in statements(tree.body):
         for variable in target_names(statement):

@@ -186,7 +186,7 @@ def refusal(value: Any, position: int) -> str:
 
 
 def warn_of_copy(position: int) -> None:
-    """As numba.cuda does, unless NUMBA_CUDA_WARN_ON_IMPLICIT_COPY=0; the warning shows the user's line."""
+    """Warn of an implicit copy, as numba.cuda does, at the user's line; not if NUMBA_CUDA_WARN_ON_IMPLICIT_COPY=0."""
     if os.environ.get("NUMBA_CUDA_WARN_ON_IMPLICIT_COPY", "1") != "0":
         warnings.warn(
             f"argument {position + 1} is a NumPy array: on a GPU it is copied there and back at every launch; "
@@ -250,7 +250,7 @@ def casts_between(argument_types: tuple, types: tuple) -> list[Callable | None] 
 
 
 def cast_to(numba_type: Any) -> Callable:
-    """What makes a number one of the type; a float is not an integer."""
+    """The conversion of a number to a type; floats are not converted to integers."""
     from numba.np.numpy_support import as_dtype
 
     dtype = as_dtype(numba_type)

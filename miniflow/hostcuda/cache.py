@@ -142,7 +142,7 @@ class Locator(caching.InTreeCacheLocator):
         self._cache_path = str(cache_folder(f"numba/{self.get_suitable_cache_subpath(py_file)}"))
 
     def get_source_stamp(self) -> Any:
-        """What is compiled may call functions of other files of this package."""
+        """Of functions of this package, a stamp of all its files, since they call each other."""
         stamp = super().get_source_stamp()
         return (stamp, package_digest()) if self._py_file.startswith(str(Path(__file__).parent)) else stamp
 
@@ -172,7 +172,7 @@ class MachineCode(caching.FunctionCache):
 
 
 def cache_of(function: Any) -> Any:
-    """What numba calls for a function compiled with cache=True."""
+    """The cache of a function compiled with cache=True; it takes the place of numba's FunctionCache."""
     path = function.__code__.co_filename
     if not path.startswith((PACKAGE, str(base_folder()), str(NOWHERE))):
         return caching.FunctionCache(function)

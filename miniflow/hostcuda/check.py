@@ -150,14 +150,14 @@ class Run:
         return findings
 
     def typing(self, error: str) -> list[Finding]:
-        """What numba's compiler for GPUs would refuse."""
+        """The finding for a typing error of numba's compiler for GPUs."""
         useful, _, details = error.partition("\n")
         message = f"numba.cuda cannot compile this for a GPU: {useful}"
         return [Finding("typing", self.kernel.__name__, message, details.replace("\n", "\n    "))] if error else []
 
 
 def kernel_argument(name: str, value: Any, arrays: list[tuple]) -> Any:
-    """What the kernel receives; `arrays` collects (name, array, device allocation or None, space)."""
+    """The value that the kernel receives; `arrays` collects (name, array, device allocation or None, space)."""
     if isinstance(value, tuple):
         parts = [kernel_argument(f"{name}[{position}]", part, arrays) for position, part in enumerate(value)]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

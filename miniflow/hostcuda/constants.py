@@ -59,7 +59,7 @@ class Constants(ast.NodeTransformer):
 
 
 def value_of(node: ast.expr, local: set[str], namespace: Mapping[str, Any]) -> Any:
-    """What an expression of literals and names from outside stands for; UNKNOWN if it is none."""
+    """The value of an expression of literals and names from outside; UNKNOWN for other expressions."""
     value = resolve(node, namespace, local)
     if isinstance(value, Intrinsic | FunctionType | ModuleType) or is_kernel(value):
         return value

@@ -53,7 +53,7 @@ def resident_blocks(threads: int, shared: int) -> int:
 
 
 class Rank(NamedTuple):
-    """What kernels are compiled for: blocks that extend along so many axes, and whether their rows are whole warps.
+    """The blocks that a kernel is compiled for: how many axes they have, and whether their rows are whole warps.
 
     With `sizes` for blocks of these sizes only: constants, so that LLVM knows how often the loops over threads run.
     """
@@ -64,7 +64,7 @@ class Rank(NamedTuple):
 
 
 def rank_of(block: tuple[int, int, int]) -> Rank:
-    """That of a block's sizes.
+    """The rank of a block of these sizes.
 
     >>> rank_of((256, 1, 1)), rank_of((8, 8, 1))
     (Rank(axes=1, whole_warps=True, sizes=None), Rank(axes=2, whole_warps=False, sizes=None))

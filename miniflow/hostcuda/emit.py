@@ -135,7 +135,7 @@ class Emitter(ThreadLoops):
             self._drop_unused(start, body)
 
     def _coordinates(self, level: int) -> None:
-        """What a block or a warp has of its own; what of it nobody uses is dropped later."""
+        """The coordinates of a block or a warp; those that are not used are dropped later."""
         if level == GRID:
             self.line("blockIdx_x = block % gridDim_x")
             self.line("blockIdx_y = block // gridDim_x % gridDim_y")

@@ -175,7 +175,7 @@ class Row:
         self.element = f"{self.array}{list(self.index)}"
 
     def finding(self) -> Finding:
-        """As a Finding."""
+        """The row as a Finding."""
         kind, message, remedy = getattr(self, KINDS[self.row["kind"]], self.sentence)()
         block, thread = self.coordinates(self.row["who"])
         accessed = (self.array, self.index) if self.row["kind"] <= shadow.SPINNING else ("", None)
@@ -210,7 +210,7 @@ class Row:
         return f"cuda.{what}" + (f" (called at line {caller.line})" if caller else "")
 
     def overflow(self) -> str:
-        """What to do if a negative index of few bits has overflown."""
+        """The remedy if a negative index of few bits has overflown; "" for 64 bits."""
         bits = min((b for i, b in zip(self.index, self.bits, strict=True) if i < 0), default=64)
         return NARROW.format(bits=bits, most=2 ** (bits - 1) - 1) if bits < 64 else ""
 

@@ -112,7 +112,7 @@ def multiply(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 @lower_builtin(operator.truediv, types.float16, types.float16)
 @lower_builtin(operator.itruediv, types.float16, types.float16)
 def divide(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """As IEEE 754 has it, also by zero."""
+    """Division as in IEEE 754, also by zero."""
     return builder.fdiv(*args)
 
 
@@ -151,7 +151,7 @@ DEVICE_CODE = ("miniflow_hostcuda", "8miniflow8hostcuda")
 @lower_cast(types.float32, types.Integer)
 @lower_cast(types.float64, types.Integer)
 def convert(context: Any, builder: Any, source: types.Float, target: types.Integer, value: Any) -> Any:
-    """As a GPU does it. What does not fit is replaced by selects, which vectorise where `llvm.fptosi.sat` does not."""
+    """Conversion as on a GPU. Selects replace what does not fit; they vectorise, unlike `llvm.fptosi.sat`."""
     if not any(part in builder.function.name for part in DEVICE_CODE):
         return float_to_integer(context, builder, source, target, value)
     half = source.bitwidth == 16

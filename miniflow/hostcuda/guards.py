@@ -28,7 +28,7 @@ Fact = tuple[str, type, ast.expr]
 
 @dataclass
 class Limits:
-    """What is left of conditions on threads.
+    """The ends of loops over threads that follow from conditions, and the conditions that remain.
 
     Attributes:
         lower, upper: loop variable -> integer expressions, the same for all threads: its first value, and one behind
@@ -132,7 +132,7 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], resul
 
 
 def growth(node: ast.expr, variable: str) -> ast.expr | None:
-    """By how much an expression grows with a variable; None if it is not a multiple of it plus something."""
+    """The coefficient of a variable in an expression; None if it is not a multiple of it plus something."""
     if variable not in names_of(node) or isinstance(node, ast.Name):
         return ast.Constant(int(isinstance(node, ast.Name) and node.id == variable))
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub | ast.Mult):

@@ -60,7 +60,7 @@ class Expander:
         self.before: list[ast.stmt] = []  # statements to insert before the present one
 
     def block(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        """The same statements with every barrier a statement of its own."""
+        """Statements with every barrier as a statement of its own."""
         result: list[ast.stmt] = []
         for statement in block:
             result += self.statement(statement)

@@ -153,7 +153,7 @@ class Interchange:
         return Counter(names_in([loop]))[variable] == self.divergence.occurrences[variable]
 
     def _strip_mined(self, loop: ast.For) -> ast.For:
-        """The same with a loop over strips outside, and the rounds of a strip inside of the threads."""
+        """The loop with one over strips outside, and the iterations of a strip inside of the threads."""
         base = self.compilation.fresh(f"{loop.target.id}_base")
         start, stop = [ast.Constant(0), *loop.iter.args][-2:]
         whole = expression(f"{base} + {STRIP}")
@@ -197,7 +197,7 @@ class Interchange:
         return not stores and any(self.divergence.scope[v] == THREAD for v in assigned_in(loop.body))
 
     def _start_of_thread_0(self, loop: ast.For) -> ast.expr | None:
-        """What start is for thread 0 in `range(start, stop, step)`, if threads start one behind another.
+        """The value of start for thread 0 in `range(start, stop, step)`, if threads start one behind another.
 
         All threads must have the same stop and step; None for another loop.
         """
@@ -231,7 +231,7 @@ class Interchange:
         return all(is_pure(v, self.divergence.tuples) and all(map(self._is_set_once, names_of(v))) for v in values)
 
     def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
-        """The same with a uniform loop over the start of each round: `i = base + threadIdx.x; if i < stop: ...`."""
+        """The loop over the first index of each iteration, which is uniform: `i = base + threadIdx.x; if i < stop: ...`."""
         _, stop, step = loop.iter.args
         base = self.compilation.fresh(f"{loop.target.id}_base")
         inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])

@@ -120,7 +120,7 @@ class Kernel:
         return launch
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> Launch:
-        """What indexing the kernel gives.
+        """A launch configuration, as `kernel[grid, block, stream, shared]`.
 
         Raises:
             KernelLaunchError: if no GPU could launch it so.
@@ -154,7 +154,7 @@ class Kernel:
         return types, casts_between(argument_types, types)
 
     def compiled_for(self, types: tuple, block: tuple[int, int, int], natural: bool) -> Any:
-        """What runs for arguments of these types: compiled now, or found on disk, if it is their first launch.
+        """The compiled kernel for arguments of these types: compiled now, or found on disk, at their first launch.
 
         A user's kernel is compiled for each of the first block sizes that it is launched with, and then once for all
         others of a rank. The package's own kernels have many block sizes, and are compiled for any. If no integer of
@@ -257,7 +257,7 @@ class Kernel:
 
 def _metadata(name: str) -> Callable:
     def get(self: Kernel, signature: Any = None) -> Any:
-        """What is known of the kernel for a signature; or a dict of this for all types that it was compiled for."""
+        """The attribute for a signature; or a dict of it for all types that the kernel was compiled for."""
         if signature is None:
             return {types: getattr(one, name) for types, one in self.overloads.items()}
         return getattr(self.compile(signature), name)
@@ -273,7 +273,7 @@ ptx.KERNELS.append(Kernel)
 
 
 class Overload:
-    """What is known of a kernel compiled for one list of argument types, by the names that numba.cuda has for it."""
+    """A kernel compiled for one list of argument types, with the attributes that it has in numba.cuda."""
 
     def __init__(self, kernel: Kernel, compiled: Any):
         self.kernel, self.compiled, self.max_threads_per_block = kernel, compiled, MAX_THREADS

@@ -70,7 +70,7 @@ class Launch:
         return None
 
     def _prepared(self, launched: Arguments) -> tuple:
-        """What runs for arguments of these kinds, if the hardware has the memory and the blocks for it."""
+        """The compiled kernel, and casts, for arguments of these kinds; refused if no GPU has the memory for it."""
         types, casts = self.kernel.types_for(launched.kinds)
         negative = any(isinstance(v, Integral) and v < 0 for v in launched.values)
         compiled = self.kernel.compiled_for(types, self.blockdim, natural=not negative)

@@ -16,7 +16,7 @@ from miniflow.hostcuda.intrinsic import Intrinsic
 
 
 class Counterpart(NamedTuple):
-    """What a libdevice function is on the host.
+    """The counterpart of a libdevice function on the host.
 
     Attributes:
         function: "math.exp", "np.rint", "cuda.rsqrt", a builtin or function of `runtime`, or an expression of the

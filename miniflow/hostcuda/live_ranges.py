@@ -27,7 +27,7 @@ class LiveRanges:
         self.loops: list[tuple[list[State], list[State]]] = []
 
     def find(self, node: ast.Name) -> ast.Name:
-        """What represents the live range of a definition or use."""
+        """The representative of the live range of a definition or use."""
         while self.parent[node] is not node:
             node = self.parent[node]
         return node
@@ -96,7 +96,7 @@ class LiveRanges:
 
 
 def merged(a: State | None, b: State | None) -> State | None:
-    """What may have set the variables where two ways meet."""
+    """The definitions that may reach a point where two paths join."""
     if a is None or b is None:
         return a if b is None else b
     return {v: a.get(v, frozenset()) | b.get(v, frozenset()) for v in a.keys() | b.keys()}

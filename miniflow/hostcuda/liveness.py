@@ -22,7 +22,7 @@ class Flow:
         self.certain = self._block(block, set())
 
     def _block(self, block: list[ast.stmt], assigned_before: set[str]) -> set[str]:
-        """What is surely assigned behind a statement list, given what is before it."""
+        """The variables that are surely assigned after a statement list, from those before it."""
         for statement in block:
             inner = bodies(statement)
             for node in expressions(statement) if inner else [statement]:

@@ -147,6 +147,6 @@ read, write, update, atomic, exchange, compare = map(element, (READ, WRITE, UPDA
 
 @njit
 def elements(x: Any, site: int) -> Iterator:
-    """What a loop runs over, one by one."""
+    """The elements that a loop runs over, one by one."""
     for position in range(len(x)):
         yield read(x, position, site)[0]

@@ -165,7 +165,7 @@ class DeviceNDArray:
             raise KernelCheckError(f"stream: {problem}\n    {stream_order.REMEDY}")
 
     def _readable(self, value: Any, stream: Any) -> np.ndarray:
-        """What a copy to this array reads."""
+        """The host array from which a copy to this array reads."""
         if not isinstance(value, DeviceNDArray):
             return np.asarray(value)
         if value.allocation.device != self.allocation.device:

@@ -33,7 +33,7 @@ KINDS = {READ: "load", WRITE: "store", shadow.ATOMIC: "atomic"}
 
 @dataclass
 class Counts:
-    """Of one source line, or in total.
+    """The counts of one source line, or in total.
 
     Attributes:
         global_loads, global_stores, atomics: elements, of all threads; atomics in global and shared memory.
@@ -96,7 +96,7 @@ class Request:
 
 @dataclass
 class Touches:
-    """Who touched an array: for each index the first thread, as (block, thread) numbers, and how often it was read."""
+    """For each index of an array the first thread that touched it, as (block, thread), and how often it was read."""
 
     name: str
     shape: tuple[int, ...]

@@ -176,7 +176,7 @@ def ordered(s, who, stamp):
 
 @inner
 def conflict(s, cell, kind):
-    """Which earlier access to an element this one races with; -1 if there is none."""
+    """The number of an earlier access to the element with which this one races; -1 if there is none."""
     for k in range(3):
         if cell.stamp[k]:
             earlier = cell.tag[k] >> KIND_BITS

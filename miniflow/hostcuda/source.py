@@ -142,7 +142,7 @@ def source_lines(function: Callable) -> tuple[list[str], int]:
 
 
 def typed_at_prompt(function: Callable) -> tuple[list[str], int] | None:
-    """What was typed at Python's prompt: before version 3.13, only the history of readline has it."""
+    """The lines of a function typed at Python's prompt: before version 3.13, only the history of readline has it."""
     readline, code = sys.modules.get("readline"), function.__code__
     count = readline.get_current_history_length() if readline else 0
     history = [f"{readline.get_history_item(i + 1)}\n" for i in range(count)]
@@ -191,7 +191,7 @@ def compiling(function: Callable) -> Iterator[None]:
 
 
 def free_names(function: Callable) -> dict[str, Any]:
-    """What the names that a function does not define itself stand for now."""
+    """The values of the names that a function does not define itself."""
     values = dict(vars(builtins))
     values.update(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

@@ -27,7 +27,7 @@ class Written(ast.NodeTransformer):
 
 
 def ir(tree: ast.FunctionDef, compilation: Compilation) -> str:
-    """What one thread does, after resolving names, inlining, the removal of exits and the splitting of live ranges."""
+    """The program of one thread: names are resolved, functions inlined, exits removed, live ranges split."""
     shown = Written().visit(copy.deepcopy(tree))
     lines = [f"{tree.name}({', '.join(a.arg for a in tree.args.args)}):"]
     for variable, array in compilation.arrays.items():

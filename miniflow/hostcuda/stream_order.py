@@ -40,12 +40,12 @@ class Use:
 
 
 def handle_of(stream: Any) -> Any:
-    """What stands for a stream here: ALL for CUDA's default streams, 0 and 1."""
+    """The key of a stream here: ALL for CUDA's default streams, 0 and 1."""
     return ALL if not stream or int(stream) < 2 else int(stream)
 
 
 def record_work(stream: Any) -> dict[Any, int]:
-    """All work that a stream was given so far, and what comes before that: what an event records."""
+    """All work given to a stream so far, and what comes before that: what an event records."""
     return {**_before[handle_of(stream)], handle_of(stream): next(_ticks)}
 
 

@@ -451,7 +451,7 @@ class ThreadLoops:
         return text(self._expanded(node))
 
     def _expanded(self, node: ast.AST) -> ast.AST:
-        """With what rematerialised variables stand for."""
+        """A tree with rematerialised variables replaced by their values."""
         known = {v: self._expanded(s.value) for v, s in self.storage.rematerialised.items() if v in set(reads(node))}
         return Replace(known).visit(copy.deepcopy(node))
 

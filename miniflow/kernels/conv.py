@@ -53,7 +53,7 @@ def load(left, right, x, weight, group, top, begin, place, tap):
     for part in range(4):
         k, o = thread % DEPTH, thread // DEPTH + part * DEPTH
         inside = top + o < weight.shape[1] and begin + k < weight.shape[2]
-        left[k, o] = weight[group, top + o, begin + k] if inside else zero
+        left[k, o] = weight[group, top + o, begin + k] if inside else zero  # two lanes share a bank: see PADDED
     for part in range(2):
         k = ty + part * 8
         for half in range(2):
