@@ -231,7 +231,7 @@ class Interchange:
         return all(is_pure(v, self.divergence.tuples) and all(map(self._is_set_once, names_of(v))) for v in values)
 
     def _from_base(self, loop: ast.For, first: ast.expr) -> ast.For:
-        """The loop over the first index of each iteration, which is uniform: `i = base + threadIdx.x; if i < stop: ...`."""
+        """A uniform loop over the first index of each iteration: `i = base + threadIdx.x; if i < stop: ...`."""
         _, stop, step = loop.iter.args
         base = self.compilation.fresh(f"{loop.target.id}_base")
         inside = ast.If(ast.Compare(name(loop.target.id), [ast.Lt()], [copy.deepcopy(stop)]), loop.body, [])

@@ -65,7 +65,7 @@ def numba_with_kernels() -> Any:
 
 
 class UniversalFunction:
-    """A universal function, of `vectorize` or `guvectorize`. Results are on the device if an argument is, else on the host."""
+    """A universal function. Results are on the device if an argument is, else on the host."""
 
     def __init__(self, ufunc: Any):
         self.ufunc, self.__name__ = ufunc, ufunc.__name__
