@@ -124,7 +124,8 @@ class GraphConfig:
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut every input along its first dimension into `value` micro-batches, and update once with the mean gradient.
 
-        It has no effect in a graph without an optimizer.
+        Of global tensors a micro-batch has a part of the rows of each rank, and outputs come back in the order of the
+        batch. It has no effect in a graph without an optimizer.
 
         Raises:
             ArgumentError: unless it is an integer of at least 1.

@@ -293,6 +293,8 @@ class Program:
         late_reads: pairs of an input's position and a state, or the position of another input, of which the step writes
             to one before it reads the other: they must not share memory.
         draws: the random draws that every call takes before it begins, `draws.take()`; `Scalar`s name them.
+        blocks: of a lowered program, inputs and outputs that differ between micro-batches; each shard holds so many
+            parts of the batch, and a micro-batch has as many rows of each. 0: they cannot be cut so.
         stages: how many stages a pipeline has that trains; 1 for other programs.
     """
 
@@ -306,6 +308,7 @@ class Program:
     aliases: list[tuple[Any, Any]] = field(default_factory=list)
     late_reads: list[tuple[int, Slot | int]] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
+    blocks: dict[Slot, int] = field(default_factory=dict)
     name: str = "program"
     stages: int = 1
 

@@ -16,7 +16,8 @@ Source: the same idea as in Xu et al. 2021, "GSPMD: General and Scalable Paralle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,14 @@ from miniflow.dispatch.dispatcher import Op, Shard, is_array
 from miniflow.dispatch.tape import Version
 from miniflow.errors import GraphError
 from miniflow.graph.ir import CONSTANT, FORWARD, UPDATE, Instruction, Program, Slot, scalars_in
-from miniflow.graph.passes.accumulation import carried, varying
+from miniflow.graph.passes.accumulation import carried, update_part, varying
 from miniflow.parallel import world
 from miniflow.parallel.boxing import Step, box, indices, reduce_along, route
 from miniflow.parallel.dispatch import Plan, make_plan
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.partition import GlobalMeta, local_shape, shape_of
 from miniflow.parallel.tensors import Boxing
-from miniflow.sbp import B, NdSbp, P, show
+from miniflow.sbp import B, NdSbp, P, S, show
 
 
 def run(program: Program) -> Program:
@@ -66,7 +67,9 @@ class Lowering:
         self.number, self.template = 0, Instruction(Op, [], [])  # the global instruction that is being lowered
         placements = [slot.device.placement for i in program.instructions if i.phase == FORWARD for slot in i.outputs]
         self.stages = {ranks: number for number, ranks in enumerate(dict.fromkeys(where.flat for where in placements))}
-        self.varying = varying([*program.inputs, *carried(program)], program.instructions)
+        updates = update_part(program)
+        body = [instruction for instruction in program.instructions if instruction not in updates]
+        self.varying = varying([*program.inputs, *carried(program)], body)
 
     def run(self) -> Program:
         """The program of the shards."""
@@ -104,9 +107,25 @@ class Lowering:
             tensors=tensors,
             late_reads=late,
             draws=program.draws,
+            blocks={shard: n for slot, n in self.blocks() for shard in self.shards[slot].values()},
             name=program.name,
             stages=len(self.stages) if any(i.mutates for i in program.instructions) else 1,
         )
+
+    def blocks(self) -> Iterator[tuple[Slot, int]]:
+        """Inputs, and outputs that differ between micro-batches, each with what `Program.blocks` says of it.
+
+        A micro-batch has a part of the rows of each rank. Tensors of other layouts hold these rows too if their number
+        of rows is a multiple of that of a split one.
+        """
+        found = dict.fromkeys([*self.program.inputs, *[s for s in self.program.outputs if s in self.varying]])
+        split = {slot: n for slot in found if (n := parts_of_rows(slot)) > 1}
+        number, rows = math.lcm(*split.values()), min((slot.shape[0] for slot in split), default=0)
+        for slot in found:
+            if slot not in split and (not rows or not slot.ndim or slot.shape[0] % rows):
+                yield slot, 1
+            else:
+                yield slot, 0 if slot.shape[0] % number else number // split.get(slot, 1)
 
     # slots
 
@@ -294,6 +313,12 @@ def are_alike(a: GlobalMeta, b: GlobalMeta) -> bool:
     """Whether ranks hold the same in both layouts: along a dimension of one rank, layouts do not differ."""
     pairs = zip(a.sbp, b.sbp, a.placement.shape, strict=True)
     return a.placement == b.placement and all(x == y or n == 1 for x, y, n in pairs)
+
+
+def parts_of_rows(slot: Slot) -> int:
+    """Into how many parts a global slot is split along its first dimension."""
+    pairs = zip(slot.device.sbp, slot.device.placement.shape, strict=True)
+    return math.prod([n for entry, n in pairs if entry == S(0)])
 
 
 class ValuesNeeded(Exception):

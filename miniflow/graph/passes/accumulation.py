@@ -129,11 +129,43 @@ class Accumulation:
         """The micro-batch of an input."""
         if slot.ndim == 0:
             return self.inputs[slot]
-        size, reader = slot.shape[0], next((i for i in self.body if slot in i.reads), None)
-        index = (slice(step * size, (step + 1) * size), ...)
-        part = self._emit(Slice, [self.inputs[slot]], slot.like(), FORWARD, index=index)
-        self.instructions[-1].stage = reader.stage if reader else 0
+        reader, blocks = next((i for i in self.body if slot in i.reads), None), self._blocks(slot)
+        size, first = slot.shape[0] // blocks, len(self.instructions)
+        parts = [self._rows(self.inputs[slot], (i * self.steps + step) * size, size) for i in range(blocks)]
+        part = self._together(parts)
+        for instruction in self.instructions[first:]:
+            instruction.stage = reader.stage if reader else 0
         return part
+
+    def _blocks(self, slot: Slot) -> int:
+        """How many parts of the batch a slot holds.
+
+        Raises:
+            GraphError: if it has parts that are not equally large.
+        """
+        blocks = self.program.blocks.get(slot, 1)
+        if not blocks:
+            raise GraphError(
+                f"set_gradient_accumulation_steps({self.steps}): {slot.name or 'an output'} has no equal part of a "
+                "micro-batch on each rank, as tensors of the layout S(0) have; expected rows that can be split so, or "
+                "another layout: to_global(sbp=flow.sbp.broadcast)"
+            )
+        return blocks
+
+    def _rows(self, slot: Slot, start: int, size: int) -> Slot:
+        shape = (size, *slot.shape[1:])
+        index = (slice(start, start + size), ...)
+        return self._emit(Slice, [slot], Slot(shape, slot.dtype, slot.device), FORWARD, index=index)
+
+    def _together(self, parts: list[Slot]) -> Slot:
+        """One slot after the other, along dim 0."""
+        sizes = tuple([slot.shape[0] for slot in parts])
+        shape = (sum(sizes), *parts[0].shape[1:])
+        return (
+            parts[0]
+            if len(parts) == 1
+            else self._emit(Cat, parts, parts[0].like(shape=shape), FORWARD, dim=0, sizes=sizes)
+        )
 
     def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
         """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
@@ -164,13 +196,16 @@ class Accumulation:
         """An output made of those of the micro-steps."""
         if slot in self.sums and slot in self.made_by_backward:
             return self.sums[slot]
-        if slot in self.inputs or slot not in self.varying:
+        if slot in self.inputs or slot not in (self.program.blocks or self.varying):
             return self.inputs.get(slot, slot)
         parts = [copy.get(slot, slot) for copy in self.copies]  # the first micro-step reads states as they are
         if slot.ndim == 0:
             return self._emit(Stack, parts, slot.like(shape=(self.steps,)), FORWARD, dim=0)
-        sizes = (slot.shape[0],) * self.steps
-        return self._emit(Cat, parts, whole(slot, self.steps), FORWARD, dim=0, sizes=sizes)
+        blocks = self._blocks(slot)
+        size = slot.shape[0] // blocks
+        if blocks > 1:
+            parts = [self._rows(part, i * size, size) for i in range(blocks) for part in parts]
+        return self._together(parts)
 
     def _emit(
         self, op: Any, inputs: list[Any], output: Slot, phase: str, place: Instruction | None = None, **attrs: Any
