@@ -48,20 +48,26 @@ class Groups:
         self.of = {instruction: [instruction] for instruction in program.instructions}
         self._before = dependencies(program)
         self._place = {instruction: i for i, instruction in enumerate(program.instructions)}
+        self._first = list(range(len(program.instructions)))  # at i: of all groups that reach to i, the first member
 
     def merge(self, *instructions: Instruction) -> None:
         """Put the groups of these instructions together, unless a way leads out of them and back."""
         union = sorted({x for i in instructions for x in self.of[i]}, key=self._place.__getitem__)
         if self._is_convex(union):
             self.of.update(dict.fromkeys(union, union))
+            first, last = (self._place[union[end]] for end in (0, -1))
+            self._first[first : last + 1] = [min(first, before) for before in self._first[first : last + 1]]
 
     def _is_convex(self, union: list[Instruction]) -> bool:
         """Whether none of the instructions that must come before these, and are not among them, needs one of them."""
         members, seen = set(union), set(union)
+        start = self._place[union[0]]
+        while self._first[start] < start:
+            start = self._first[start]  # no group reaches across: nothing before it needs anything behind it
         waiting = [x for i in union for x in self._before[i] if x not in members]
         while waiting:
             instruction = waiting.pop()
-            if instruction in seen:
+            if instruction in seen or self._place[self.of[instruction][-1]] < start:
                 continue
             for member in self.of[instruction]:
                 seen.add(member)

@@ -15,7 +15,7 @@ kernels on the same values, random ones with the numbers of the same draw, so no
 normalization is not run again, its results are kept, nor is anything that backward does not read, such as the running
 statistics.
 
-Pays: the same GPT of 6 layers of 128 features plans 17 MB instead of 73 MB for 8 x 128 tokens.
+Pays: a GPT of 6 layers of 128 features plans 17 MB instead of 73 MB for 8 x 128 tokens.
 
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; OneFlow's CheckpointingPass.
 """

@@ -37,7 +37,7 @@ def run(program: Program) -> Program:
     uses, groups = Uses(program), Groups(program)
     for instruction in program.instructions:
         group = forward_group(instruction, uses) or backward_group(instruction, uses)
-        if all(len(groups.of[member]) == 1 for member in group):
+        if group and all(len(groups.of[member]) == 1 for member in group):
             groups.merge(*group)
     return groups.replaced(one)
 
