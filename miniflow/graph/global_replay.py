@@ -31,13 +31,15 @@ class GlobalReplay(Replay):
         super().__init__(program, config, arena, clock)
         self.recorded, self.steps = recorded, steps
         self.global_written = list({id(shard.tensor): shard.tensor for shard in self.written}.values())
-        shapes = iter([slot.shape for slot in program.outputs])
-        owned = [{r: next(shapes) for r in slot.device.placement.owned} for slot in recorded.outputs]
+        shapes = iter([slot.shape for slot in (*program.inputs, *program.outputs)])
+        slots = [*recorded.inputs, *recorded.outputs]
+        owned = [{r: next(shapes) for r in slot.device.placement.owned} for slot in slots]
         of_ranks = world.communicator().all_gather_object(owned, range(world.size()))  # a rank may hold no part of one
-        self.results = [
+        metas = [
             joined(slot, {r: shape for found in of_ranks for r, shape in found[i].items()}, steps)
-            for i, slot in enumerate(recorded.outputs)
+            for i, slot in enumerate(slots)
         ]
+        self.inputs, self.results = metas[: len(recorded.inputs)], metas[len(recorded.inputs) :]
 
     def __call__(self, inputs: Sequence[Any], drawn: list[tuple[int, int]] | None = None) -> list[Any]:
         """The outputs of one call; states are changed in place.

@@ -540,11 +540,6 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             plan = self._last
             if plan is None:
                 raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
-            if plan.recording.program.is_global:
-                raise GraphError(
-                    f"{self.name}: a graph of global tensors is not saved; save its state, "
-                    "flow.distributed.checkpoint.save(graph.state_dict(), folder), and make the graph again"
-                )
             if not plan.is_up_to_date():
                 changed = "; ".join(plan.guards.differences()) or "an option of its config"
                 raise GraphError(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from miniflow.backends.memory import to_host
+from miniflow.device import place_of
 from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY
 from miniflow.errors import (
@@ -18,6 +19,7 @@ from miniflow.errors import (
     GraphTraceError,
     ShapeError,
 )
+from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.ir import Slot
 from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.passes import run_passes
@@ -47,7 +49,11 @@ class LoadedGraph:
         self._parts, self.numbers = parts, numbers
         self.program_recorded, self.config = parts.program, parts.config
         self.program = run_passes(parts.program, parts.config)
-        self._replay = Replay(self.program, parts.config)
+        if parts.program.is_global:
+            self._replay = GlobalReplay(parts.program, self.program, self.config, self.config.accumulation_steps)
+            self._inputs = [Slot(meta.shape, meta.dtype, meta) for meta in self._replay.inputs]
+        else:
+            self._replay, self._inputs = Replay(self.program, parts.config), self.program.inputs
         self._lock = threading.Lock()
 
     @property
@@ -79,7 +85,7 @@ class LoadedGraph:
         if tensors is None:
             got, expected = ("{}, {}".format(*map(describe, t.children)) for t in (tree, self._parts.arguments))
             raise ArgumentTypeError(f"{self.name}: called with {got}; expected {expected}")
-        for number, (tensor, slot) in enumerate(zip(tensors, self.program.inputs, strict=True)):
+        for number, (tensor, slot) in enumerate(zip(tensors, self._inputs, strict=True)):
             self._check(number, tensor, slot)
         with self._lock:
             arrays = self._replay([tensor._array for tensor in tensors])
@@ -98,11 +104,12 @@ class LoadedGraph:
         if tensor._array.dtype != slot.dtype:
             expected = BY_NUMPY[slot.dtype]
             raise DTypeError(f"{which} has {tensor.dtype}; expected {expected}: use x.to({expected})")
-        if tensor.device != slot.device:
-            raise DeviceError(
-                f"{which} is on {tensor.device}; expected {slot.device}: move it, or load the graph with "
-                f"map_location={str(tensor.device)!r}"
-            )
+        place = place_of(tensor._array)
+        if place != slot.device:
+            remedy = "move it"
+            if not slot.is_global and not place.is_global:
+                remedy += f", or load the graph with map_location={str(place)!r}"
+            raise DeviceError(f"{which} is on {place}; expected {slot.device}: {remedy}")
 
     def _count(self, outputs: list[Any]) -> None:
         """Count the step that was made; one that was left out counts for the scaler only."""

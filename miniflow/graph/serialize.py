@@ -18,6 +18,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from miniflow.graph.ir import Program, Scalar, Slot
 from miniflow.graph.loaded import LoadedGraph, kind_of
 from miniflow.graph.nested import DICT, SEQUENCE, Tree
 from miniflow.graph.overlap import sharing
+from miniflow.graph.passes.zero import MODES, Zero
 from miniflow.graph.replay import check_state
 from miniflow.graph.saved import program as programs
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
@@ -39,13 +41,16 @@ from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.schedules import decode_schedules, encode_schedules
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
 from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
+from miniflow.graph.schedule import SCHEDULES
+from miniflow.parallel import world
+from miniflow.parallel.boxing import box
 from miniflow.serialization.states import GRAPH
 from miniflow.tensor import Tensor
 
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
 CONFIG = (
     "training", "amp_dtype", "accumulation_steps", "checkpoint_scopes", "disabled_passes", "outputs_buffer_size",
-    "sparse_parameters",
+    "sparse_parameters", "zero", "pipeline_schedule",
 )  # fmt: skip
 FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
             MemoryError)  # fmt: skip
@@ -66,7 +71,12 @@ def save_graph(saving: AbstractContextManager[Parts], path: str | os.PathLike) -
     with saving as parts:
         document, arrays = encoded(parts)
     check_readable(document, arrays)
-    write_folder(Path(path), document, arrays)
+    if not parts.program.is_global:
+        write_folder(Path(path), document, arrays)
+        return
+    if world.rank() == 0:  # which has the whole values, as all ranks have
+        write_folder(Path(path), document, arrays)
+    world.communicator().barrier()
 
 
 def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -76,7 +86,7 @@ def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         CheckpointError: for what has no place in a file.
         GraphError: for a state that is no longer what was recorded.
     """
-    for slot in parts.program.states:
+    for slot in [slot for slot in parts.program.states if not slot.is_global]:  # layouts may be those of ZeRO
         check_state(parts.program.name, slot, parts.program.tensors[slot]._array)
     refuse_shared_memory(parts.program)
     graph, arrays = programs.encode(parts.program)
@@ -174,6 +184,9 @@ def encode_config(config: GraphConfig) -> dict[str, Any]:
     """The options that passes read."""
     fields = {name: getattr(config, name) for name in CONFIG}
     fields["amp_dtype"] = None if config.amp_dtype is None else NAMES[config.amp_dtype]
+    fields["zero"] = None if config.zero is None else asdict(config.zero)
+    if not isinstance(config.pipeline_schedule, str):
+        raise CheckpointError(f"save: got the schedule {config.pipeline_schedule!r:.80}; expected one with a name")
     return {name: sorted(value) if isinstance(value, set | frozenset) else value for name, value in fields.items()}
 
 
@@ -188,6 +201,11 @@ def decode_config(value: Any) -> GraphConfig:
         config.amp_dtype = DTYPES[choice(value["amp_dtype"], "config.amp_dtype", ("float16", "bfloat16"))]
     config.accumulation_steps = integer(value["accumulation_steps"], "config.accumulation_steps", 1, 2**20)
     config.outputs_buffer_size = integer(value["outputs_buffer_size"], "config.outputs_buffer_size", 1, 2**20)
+    config.pipeline_schedule = choice(value["pipeline_schedule"], "config.pipeline_schedule", SCHEDULES)
+    if value["zero"] is not None:
+        zero = record(value["zero"], "config.zero", ("stage", "min_size", "mode"))
+        stage, size = integer(zero["stage"], "config.zero.stage", 1, 3), integer(zero["min_size"], "config.zero", 1)
+        config.zero = Zero(stage, size, choice(zero["mode"], "config.zero.mode", MODES))
     for name in ("checkpoint_scopes", "sparse_parameters"):
         setattr(config, name, frozenset(text(v, at) for v, at in items(value[name], f"config.{name}")))
     at = "config.disabled_passes"
@@ -285,5 +303,7 @@ def own_tensor(slot: Slot, decoder: programs.Decoder) -> Tensor:
     """A tensor on the device of a slot with the values from the file, in memory of its own."""
     order = decoder.orders[slot]
     array = np.array(decoder.values[slot].transpose(order), order="C").transpose(np.argsort(order))
+    if slot.is_global:
+        return Tensor._wrap(box(slot.device.placement._move(array), slot.device.placement, slot.device.sbp))
     tensor = Tensor._wrap(array)
     return tensor if slot.device.type == "cpu" else tensor.to(slot.device)

@@ -175,6 +175,7 @@ LAYOUTS = [
     Layout(pipeline=4), Layout(data=2, zero=1), Layout(data=2, zero=2), Layout(data=4, zero=3),
     Layout(data=2, tensor=2, zero=3), Layout(pipeline=2, data=2), Layout(pipeline=2, tensor=2),
     Layout(pipeline=2, data=2, tensor=2), Layout(pipeline=2, data=2, tensor=2, zero=2),
+    Layout(pipeline=2, tensor=2, zero=3),
 ]  # fmt: skip
 
 

@@ -120,9 +120,10 @@ class Sharing:
             move(tensors[new], new.device)
         outputs = [self.instead.get(slot) or self.whole(slot, False) for slot in self.program.outputs]
         states = [self.states.get(slot, slot) for slot in self.program.states]
+        writes = {state: self.instead.get(value, value) for state, value in self.writes.items()}
         late = [(i, self.states.get(slot, slot)) for i, slot in self.program.late_reads]
         return self.program.with_(
-            instructions=self.instructions, states=states, writes=self.writes, tensors=tensors, outputs=outputs,
+            instructions=self.instructions, states=states, writes=writes, tensors=tensors, outputs=outputs,
             late_reads=late,
         )  # fmt: skip
 

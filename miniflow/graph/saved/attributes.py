@@ -19,6 +19,9 @@ from miniflow.graph.ir import Scalar
 from miniflow.ops.pointwise import Pointwise
 from miniflow.ops.pooling import AvgPool2d, AvgPool2dGrad
 from miniflow.ops.recurrence import CELLS
+from miniflow.parallel.placement import placement
+from miniflow.parallel.tensors import Boxing
+from miniflow.sbp import Sbp
 
 
 def require(condition: Any, reason: str) -> None:
@@ -78,6 +81,16 @@ def is_steps(value: Any) -> bool:
     )  # fmt: skip
 
 
+def is_placement(value: Any) -> bool:
+    """Where a global array lies."""
+    return isinstance(value, placement)
+
+
+def is_sbp(value: Any) -> bool:
+    """How one dimension of a placement divides it."""
+    return isinstance(value, Sbp)
+
+
 def varying(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Such values, or a `Scalar` that stands for one."""
     return lambda value: isinstance(value, Scalar) or of(value)
@@ -88,6 +101,8 @@ SIZE, COUNT = integer(0, 2**48), integer(1, 2**48)
 FLAG = among(True, False)
 PAIR_OF_SIZES = several(SIZE, 2)
 WINDOW = several(COUNT, 2)
+
+OF_GLOBAL_TENSORS = "split"  # an attribute that adjoints may have: which dims of the result are split
 
 # by their names, which mean the same in all ops
 ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
@@ -143,10 +158,13 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "shape": several(integer(-1, 2**48)),
     "size": either(SIZE, several(SIZE)),
     "sizes": several(SIZE),
-    "source": lambda value: isinstance(value, device),
+    "placement": is_placement,
+    **dict.fromkeys(("sbp", "grad_sbp"), either(among(None), several(is_sbp))),
+    "source": lambda value: isinstance(value, device) or isinstance(value, tuple) and len(value) == 2,
     "stable": FLAG,
     "std": lambda value: number(value) and value >= 0,
     "step": COUNT,
+    "split": several(integer(0, 64)),
     "steps": is_steps,
     "stride": WINDOW,
     "target": lambda value: isinstance(value, device),
@@ -183,6 +201,8 @@ UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
 def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
     """Refuse attributes that the op does not have, and values that they cannot take."""
     names = attribute_names(op)
+    if OF_GLOBAL_TENSORS in attrs and OF_GLOBAL_TENSORS in inspect.signature(op.sbp).parameters:
+        names = names | {OF_GLOBAL_TENSORS}
     require(set(attrs) == names, f"the attributes {sorted(attrs)}; expected {sorted(names)}")
     for name, value in attrs.items():
         require(rule_of(op, name)(value), f"{name}={value!r:.60}")
@@ -229,6 +249,8 @@ def attribute_names(op: type[Op]) -> set[str]:
     """The attributes of an op: the keyword arguments of its shape rule and of its kernel."""
     if issubclass(op, Pointwise):
         return set(op.formula.attributes)
+    if op is Boxing:
+        return {p.name for p in inspect.signature(op.infer).parameters.values() if p.kind is p.KEYWORD_ONLY}
     kernel = kernel_of("cpu", op.__name__)
     parameters = list(inspect.signature(kernel.run).parameters.values())[0 if kernel.returns else 1 :]
     if snake_case(op.__name__) in RULES:

@@ -21,7 +21,8 @@ from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
 from miniflow.graph.ir import Instruction, Scalar, Slot
-from miniflow.graph.saved.attributes import check_attributes, require
+from miniflow.graph.saved.attributes import OF_GLOBAL_TENSORS, check_attributes, require
+from miniflow.graph.saved.layouts import checked
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.diagonal import Diagonal
 from miniflow.ops.indexing import picked_shape
@@ -32,6 +33,9 @@ from miniflow.ops.promotion import ToDevice
 from miniflow.ops.recurrence import SAVED
 from miniflow.ops.views import sliced_shape
 from miniflow.ops.windows import Unfold
+from miniflow.parallel.dispatch import make_plan
+from miniflow.parallel.global_array import GlobalArray
+from miniflow.parallel.tensors import Boxing
 
 REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
 ABSENT = {  # beside weights and biases
@@ -48,7 +52,9 @@ def known_ops() -> dict[str, type[Op]]:
     return {
         name: op
         for name, op in Op.by_name.items()
-        if kernel_of("cpu", name) is not None and not op.made_by_passes and not op.shape_depends_on_values
+        if (kernel_of("cpu", name) is not None or op is Boxing)
+        and not op.made_by_passes
+        and not op.shape_depends_on_values
     }
 
 
@@ -67,7 +73,9 @@ def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Inst
         check_attributes(op, instruction.attrs)
         expected = inferred(instruction)
         if op.__name__ in RULES:
-            RULES[op.__name__](*instruction.inputs, makers=makers or {}, **instruction.attrs)
+            attrs = {name: value for name, value in instruction.attrs.items() if name != OF_GLOBAL_TENSORS}
+            operands = [unboxed(x, makers or {}) for x in instruction.inputs]
+            RULES[op.__name__](*operands, makers=makers or {}, **attrs)
     except REFUSED as error:
         reason = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"load: {at}: {op.__name__} does not accept its operands ({reason:.300})") from error
@@ -80,9 +88,12 @@ def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Inst
 def inferred(instruction: Instruction) -> list[tuple[tuple[int, ...], np.dtype, device]]:
     """Shape, dtype and device of each output."""
     op, slots = instruction.op, [x for x in instruction.inputs if isinstance(x, Slot)]
-    places = {slot.device for slot in [*slots, *filter(None, [instruction.unless])]}
+    if op is Boxing:
+        return [boxed(*instruction.inputs, **instruction.attrs)]
+    every = [slot.device for slot in [*slots, *filter(None, [instruction.unless])]]
+    places = {where.placement if where.is_global else where for where in every}
     require(len(places) == 1, f"operands on {len(places)} devices")
-    place = instruction.attrs["target"] if op is ToDevice else places.pop()
+    place = instruction.attrs["target"] if op is ToDevice else every[0]
     if op.groups:
         check_groups(instruction)
     if instruction.unless is not None:
@@ -90,11 +101,32 @@ def inferred(instruction: Instruction) -> list[tuple[tuple[int, ...], np.dtype, 
         require(op.groups and is_flag, "only updates can be left out, and a 0-dim bool says when")
     if instruction.mutates:
         changed = [instruction.inputs[position] for position in instruction.mutates]
-        return [(x.shape, x.dtype, place) for x in changed]
+        return [(x.shape, x.dtype, x.device) for x in changed]
     check_kinds(instruction)
     result = op.infer(*instruction.inputs, **instruction.attrs)
     kinds = [result] if op.single else result
-    return [(tuple(int(n) for n in shape), np.dtype(dtype), place) for shape, dtype in kinds]
+    places = laid_out(instruction) if place.is_global else [place] * len(kinds)
+    pairs = zip(kinds, places, strict=True)
+    return [(tuple(int(n) for n in shape), np.dtype(dtype), where) for (shape, dtype), where in pairs]
+
+
+def boxed(x: Slot, *, placement: Any, sbp: Any, grad_sbp: Any, source: Any) -> tuple:
+    """Shape, dtype and layout of a global array in another layout."""
+    require(isinstance(x, Slot) and x.is_global, "what is no global array")
+    require(source == (x.device.placement, x.device.sbp), f"the layout {source!r:.80} of its operand")
+    require(grad_sbp is None or len(grad_sbp) <= 32, "a layout of its gradient")
+    return x.shape, x.dtype, checked(placement, sbp, "attrs", x.shape, x.dtype)
+
+
+def laid_out(instruction: Instruction) -> list[Any]:
+    """The layouts of the results; those that the file says are taken if they lie on the same placement."""
+    arrays = [GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in instruction.inputs]
+    results = make_plan(instruction.op, tuple(arrays), instruction.attrs).results
+    given = [slot.device for slot in instruction.outputs]
+    is_same = len(given) == len(results) and all(
+        mine.is_global and mine.placement == theirs.placement for mine, theirs in zip(given, results, strict=True)
+    )
+    return given if is_same else results
 
 
 def check_kinds(instruction: Instruction) -> None:
@@ -157,6 +189,13 @@ def adjoint(forward: Callable[..., Any], what: Slot, shape: tuple[int, ...], **a
     require(tuple(result) == what.shape, f"shape {what.shape}; the forward op gives {tuple(result)}")
 
 
+def unboxed(x: Any, makers: dict[Slot, Instruction]) -> Any:
+    """The slot of which the layout was changed: it has the same values."""
+    while x in makers and makers[x].op is Boxing:
+        x = makers[x].inputs[0]
+    return x
+
+
 def made_by(slot: Any, position: int, makers: dict[Slot, Instruction], *ops: str) -> Instruction:
     """The instruction that made `slot` as its output `position`, which must be of one of some ops."""
     maker = makers.get(slot)
@@ -164,7 +203,7 @@ def made_by(slot: Any, position: int, makers: dict[Slot, Instruction], *ops: str
         maker is not None and maker.op.__name__ in ops and maker.outputs[position] is slot,
         f"an operand that is not output {position} of {' or '.join(ops)}",
     )
-    return maker
+    return maker.with_(inputs=[unboxed(x, makers) for x in maker.inputs])
 
 
 def max_pool_grad(dy, index, *, size, makers) -> None:

@@ -45,8 +45,10 @@ from miniflow.graph.ir import (
 )
 from miniflow.graph.saved.attributes import normalised
 from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
+from miniflow.graph.saved.layouts import decode_layout, encode_place
 from miniflow.graph.saved.operands import check_instruction, known_ops
 from miniflow.graph.saved.values import DTYPES, NAMES, as_device, decode_value, encode_op, encode_value
+from miniflow.graph.trace import of_rank_0
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.promotion import ToDevice
 from miniflow.ops.shape import Clone
@@ -88,7 +90,7 @@ def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def encode_slot(slot: Slot) -> dict[str, Any]:
     """Shape, dtype and device."""
-    return {"shape": [int(n) for n in slot.shape], "dtype": NAMES[slot.dtype], "device": str(slot.device)}
+    return {"shape": [int(n) for n in slot.shape], "dtype": NAMES[slot.dtype], "device": encode_place(slot.device)}
 
 
 def encode_state(slot: Slot, program: Program, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -157,6 +159,8 @@ class Decoder:
             self.write(v, at, program)
         program.late_reads = [self.late_read(v, at, program) for v, at in items(graph["late_reads"], "late_reads")]
         program.draws = self.draws(graph["generators"], graph["draws"])
+        if program.is_global:
+            program.draws.agree = of_rank_0
         unused = self.arrays.keys() - self.used
         if unused:
             refuse("weights", f"arrays {sorted(unused)[:5]} that no state and no constant names", "only those")
@@ -198,7 +202,11 @@ class Decoder:
         kind_of_element = DTYPES[choice(value["dtype"], f"{at}.dtype", DTYPES)]
         if len(shape) > MAX_DIMS or math.prod(n or 1 for n in shape) * kind_of_element.itemsize > MAX_BYTES:
             refuse(f"{at}.shape", shape, f"at most {MAX_DIMS} dims and {MAX_BYTES} bytes")
-        slot = Slot(shape, kind_of_element, self.device(value["device"], f"{at}.device"), kind, name, requires_grad)
+        if isinstance(value["device"], dict):
+            where = decode_layout(value["device"], f"{at}.device", shape, kind_of_element)
+        else:
+            where = self.device(value["device"], f"{at}.device")
+        slot = Slot(shape, kind_of_element, where, kind, name, requires_grad)
         self.slots.append(slot)
         return slot
 

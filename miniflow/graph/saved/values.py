@@ -4,7 +4,7 @@ Numbers, strings, booleans, null and lists stand for themselves; everything else
 
     {"tuple": [...]}   {"float": "inf"}   {"slice": [start, stop, step]}   {"ellipsis": null}   {"dtype": "float32"}
     {"device": "cuda:0"}   {"scalar": "draw.0.seed"}   {"number": ["float32", 0.5]}   {"dict": [[key, value], ...]}
-    {"op": "Slice"}
+    {"op": "Slice"}   {"placement": {"type": "cpu", "ranks": [0, 1], "shape": [2]}}   {"sbp": "S(0)"}
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from miniflow.dtype import ALL
 from miniflow.errors import CheckpointError, DeviceError
 from miniflow.graph.ir import Scalar
 from miniflow.graph.saved.fields import choice, integer, items, refuse, text
+from miniflow.graph.saved.layouts import decode_placement, decode_sbp, encode_placement, encode_sbp
 from miniflow.graph.saved.operands import known_ops
+from miniflow.parallel.placement import placement
+from miniflow.sbp import Sbp
 from miniflow.serialization.states import BY_NAME as DTYPES
 from miniflow.serialization.states import FLOATS
 
 NAMES = {t.numpy: t.name for t in ALL}
-TAGS = ("tuple", "slice", "number", "dict", "ellipsis", "float", "dtype", "device", "scalar", "op")
+TAGS = ("tuple", "slice", "number", "dict", "ellipsis", "float", "dtype", "device", "scalar", "op", "placement", "sbp")
 MAX_DEPTH = 16  # of nested attributes
 
 
@@ -67,6 +70,8 @@ def encode_value(value: Any) -> Any:
         ("device", device, lambda: str(value)),
         ("scalar", Scalar, lambda: value.name),
         ("op", type, lambda: encode_op(value)),
+        ("placement", placement, lambda: encode_placement(value)),
+        ("sbp", Sbp, lambda: encode_sbp(value)),
     ):
         if isinstance(value, kind):
             return {tag: content()}
@@ -121,6 +126,10 @@ def decode_name(tag: str, content: Any, at: str, place: Callable[[str, str], dev
         return known_ops()[choice(content, at, known_ops())]
     if tag == "scalar":
         return Scalar(text(content, at))
+    if tag == "placement":
+        return decode_placement(content, at)
+    if tag == "sbp":
+        return decode_sbp(content, at)
     return refuse(at, "a device", "none here") if place is None else place(text(content, at), at)
 
 
