@@ -103,9 +103,9 @@ class Translation:
         self.tree = normalise(kernel, compilation)
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
-        settle_dtypes(compilation, named)
         Fields(named).visit(self.tree)
         self.tree.body = Exits(compilation).function(Expander(compilation).block(self.tree.body))
+        settle_dtypes(compilation, self.tree, named)
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
             self.rank = rank._replace(whole_warps=True)  # it makes no difference
         if rank.axes == 1:
@@ -330,11 +330,20 @@ class Fields(ast.NodeTransformer):
         return ast.copy_location(ast.Subscript(node.value, ast.Constant(index), node.ctx), node)
 
 
-def settle_dtypes(compilation: Compilation, arguments: dict[str, types.Type]) -> None:
-    """Replace the dtype of an argument, as in `cuda.shared.array(32, x.dtype)`, by the one that it has."""
-    for array in compilation.arrays.values():
-        element = getattr(arguments.get(array.dtype.removesuffix(".dtype")), "dtype", None)
-        if isinstance(element, types.Number | types.Boolean) and array.dtype.endswith(".dtype"):
+def settle_dtypes(compilation: Compilation, tree: ast.FunctionDef, arguments: dict[str, types.Type]) -> None:
+    """Replace the dtype of an argument, as in `cuda.shared.array(32, x.dtype)`, by the one that it has.
+
+    Raises:
+        UnsupportedKernelError: if a device function has one for arguments of different dtypes.
+    """
+    for variable, array in compilation.arrays.items():
+        texts = sorted(compilation.dtypes.get(variable, {array.dtype}))
+        elements = {getattr(arguments.get(t.removesuffix(".dtype")), "dtype", None) for t in texts if ".dtype" in t}
+        if len(elements) > 1:
+            what = f"the array {array.source_name} in a device function, of dtype {' and '.join(texts)},"
+            compilation.refuse(ast.Pass(lineno=tree.lineno), what, "allocate it in the kernel, and pass it")
+        array.dtype = texts[0]
+        if elements and isinstance(element := elements.pop(), types.Number | types.Boolean):
             array.dtype, array.itemsize = dtype_text(element), as_dtype(element).itemsize
 
 

@@ -58,6 +58,7 @@ class Expander:
     def __init__(self, compilation: Compilation):
         self.compilation = compilation
         self.before: list[ast.stmt] = []  # statements to insert before the present one
+        self.arguments: dict[str, str] = {}  # parameter of an expanded function -> the variable that it stands for
 
     def block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         """Statements with every barrier as a statement of its own."""
@@ -219,6 +220,15 @@ class Expander:
             for v in sorted(local_names(tree))
             if v not in self.compilation.arrays
         }
+        for parameter, value in zip(tree.args.args, args, strict=True):
+            while isinstance(value, ast.Subscript):  # a part of an array has its dtype
+                value = value.value
+            if isinstance(value, ast.Name):
+                self.arguments[fresh[parameter.arg]] = self.arguments.get(value.id, value.id)
+        for array in self.compilation.arrays.keys() & {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}:
+            owner = fresh.get(self.compilation.arrays[array].dtype.removesuffix(".dtype"))
+            if owner in self.arguments:
+                self.compilation.dtypes.setdefault(array, set()).add(f"{self.arguments[owner]}.dtype")
         tree = Renamer(fresh).visit(tree)
         result = self.compilation.fresh(f"{device.name}_result")
         parameters = [assign(parameter.arg, value, line) for parameter, value in zip(tree.args.args, args, strict=True)]

@@ -75,6 +75,7 @@ class Compilation:
         neutral: voting variable -> the neutral element of the vote, for threads that do not take part.
         cooperative: whether the whole grid synchronises.
         original: renamed variable -> the name that its author gave it.
+        dtypes: array of a device function -> its dtype, as `x.dtype`, at each call.
         choices: variable -> its points-to set, where that has several arrays.
         boundscheck: whether indices are checked.
         checked: whether the code is for the checked executor, to which threads report barriers and returns.
@@ -97,6 +98,7 @@ class Compilation:
     checked: bool = False
     tuples: set[str] = field(default_factory=set)
     sites: list[tuple[int, str]] = field(default_factory=list)
+    dtypes: dict[str, set[str]] = field(default_factory=dict)
     original: dict[str, str] = field(default_factory=dict)
     choices: dict[str, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)

@@ -446,3 +446,37 @@ def test_remainders():
     y = np.array([2.0, 2.0, -2.0, 1.0, 1.0, 3.0, 2.0, 4.0, 7.0])
     expected = [[math.fmod(a, b), math.remainder(a, b), *math.modf(a)] for a, b in zip(x, y, strict=True)]
     np.testing.assert_array_equal(launch(remainders, 1, 32, x, y, np.zeros((9, 4))), expected)
+
+
+@cuda.jit(device=True)
+def turned(x):
+    room = cuda.shared.array(4, x.dtype)
+    t = cuda.threadIdx.x
+    room[t] = x[t]
+    cuda.syncthreads()
+    value = room[3 - t]
+    cuda.syncthreads()
+    return value
+
+
+@cuda.jit(device=True)
+def turned_part(values):
+    return turned(values[1])
+
+
+def test_an_array_of_the_dtype_of_a_parameter():
+    """Of the argument, not of the kernel's parameter of the same name."""
+
+    @cuda.jit
+    def kernel(x, y, out):
+        out[cuda.threadIdx.x] = turned_part(y) + turned(y[0])
+
+    @cuda.jit
+    def of_two_dtypes(x, y, out):
+        out[cuda.threadIdx.x] = turned(x) + turned(y[0])
+
+    x, y, out = np.arange(4, dtype=np.int32), np.arange(8).reshape(2, 4) + 0.5, np.zeros(4)
+    kernel[1, 4](x, y, out)
+    np.testing.assert_array_equal(out, y.sum(0)[::-1])
+    with pytest.raises(UnsupportedKernelError, match="room in a device function, of dtype x.dtype and y.dtype"):
+        of_two_dtypes[1, 4](x, y, out)
