@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from graphlib import TopologicalSorter
 
 from miniflow.dispatch.dispatcher import Op
-from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
+from miniflow.graph.ir import FORWARD, UPDATE, Instruction, Program, Slot
 from miniflow.graph.uses import Uses
 
 
@@ -97,10 +97,11 @@ class Groups:
 def ordered(program: Program) -> Program:
     """The program with every instruction behind what it needs, else in the order that it has.
 
-    Updates alone come as early as they can: the memory of their gradients is then free again, and the gradients are
-    still in the cache.
+    Updates, and what ranks exchange for them, come as early as they can: the memory of their gradients is then free
+    again, and the gradients are still in the cache.
     """
-    place = {instruction: (not instruction.mutates, i) for i, instruction in enumerate(program.instructions)}
+    early = [i.mutates or i.op.communicates and i.phase == UPDATE for i in program.instructions]
+    place = {instruction: (not early[i], i) for i, instruction in enumerate(program.instructions)}
     sorter = TopologicalSorter(dependencies(program))
     sorter.prepare()
     ready: list[tuple[tuple[bool, int], Instruction]] = []
