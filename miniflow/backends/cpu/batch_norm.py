@@ -52,13 +52,13 @@ def normalize_channels(start, stop, x, weight, bias, z, relu, eps, training, mea
 
 
 @unlocked()
-def differentiate_channels(start, stop, dy, y, x, weight, eps, training, mean, var, dx, dweight, dbias):
+def differentiate_channels(
+    start, stop, dy, y, x, weight, eps, training, mean, var, dx, dweight, dbias, masked, plane_sum, plane_product
+):
     """The gradient of channels start to stop; y, the result of ReLU, is empty without ReLU. `masked` is dy of one
     channel where y > 0, else 0: sums of masked numbers, and loops that write what they read, are not vectorized."""
     images, _, size = x.shape
     count, zero = max(images * size, 1), x.dtype.type(0)
-    masked = np.empty((images if y.size else 0, size), x.dtype)
-    plane_sum, plane_product = np.empty(1), np.empty(1)
     for c in range(start, stop):
         rstd = 1.0 / np.sqrt(var[c] + eps)
         summed = products = 0.0
@@ -139,7 +139,13 @@ def batch_norm_relu_grad(out, dy, y, x, weight, mean, var, *, eps, training):
     y = np.empty((0, 0, 0), x.dtype) if y is None else as_planes(y)
     mean, var = np.ascontiguousarray(mean, np.float64), np.ascontiguousarray(var, np.float64)
     arguments = as_planes(dy), y, as_planes(x), parameter(weight, 1, dweight.size, x.dtype), eps, training, mean, var
-    share(differentiate_channels, dweight.size, x.size, *arguments, results, dweight, dbias)
+    images, _, size = results.shape
+
+    def differentiate(start: int, stop: int) -> None:
+        buffers = np.empty((images if y.size else 0, size), x.dtype), np.empty(1), np.empty(1)
+        differentiate_channels(start, stop, *arguments, results, dweight, dbias, *buffers)
+
+    share(differentiate, dweight.size, x.size)
     from_planes(results, dx)
 
 

@@ -105,12 +105,13 @@ def _convolve(x: np.ndarray, kernels: np.ndarray, k: int, top: int, left: int, y
 
     def convolve(start: int, stop: int) -> None:
         points, products = (_points(min(together, stop - start) * count, channels) for channels in (c, o))
+        before, after = _buffers_of_windows(x, m, tiles), _buffers_of_tiles(y, m, tiles, products)
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             used = (images.stop - first) * count
-            _to_points(x[images], points, input_matrix(), top, left, m, tiles)
+            _to_points(x[images], points, input_matrix(), top, left, m, tiles, *before)
             by_columns(_planes(points, used, c), kernels, _planes(products, used, o))
-            _to_images(products, y[images], output_matrix(m), tiles)
+            _to_images(products, y[images], output_matrix(m), tiles, *after)
 
     share(convolve, len(x), 8 * x.size)
 
@@ -122,16 +123,18 @@ def weight_grad(dy: np.ndarray, x: np.ndarray, windows: Windows, out: np.ndarray
     x, dy, m, tiles = np.ascontiguousarray(x), np.ascontiguousarray(dy), WINDOW + 1 - k, _tiles(dy.shape[2:], k)
     together, count = _images_together(tiles, c * o), tiles[0] * tiles[1]
     totals: dict[int, np.ndarray] = {}
-    a_matrix = np.pad(output_matrix(m).T, ((0, 0), (0, WINDOW - m)))  # A, with columns of zeros: windows are larger
+    a_matrix = np.zeros((WINDOW, WINDOW), np.float32)  # A, with columns of zeros: windows are larger
+    a_matrix[:, :m] = output_matrix(m).T
 
     def add_up(start: int, stop: int) -> None:
         points, cotangents = (_points(min(together, stop - start) * count, channels) for channels in (c, o))
         total, product = np.empty((2, POINTS, o, c), x.dtype)
+        of_x, of_dy = _buffers_of_windows(x, m, tiles), _buffers_of_windows(dy, m, tiles)
         for first in range(start, stop, together):
             images = slice(first, min(first + together, stop))
             used = (images.stop - first) * count
-            _to_points(x[images], points, input_matrix(), top, left, m, tiles)
-            _to_points(dy[images], cotangents, a_matrix, 0, 0, m, tiles)
+            _to_points(x[images], points, input_matrix(), top, left, m, tiles, *of_x)
+            _to_points(dy[images], cotangents, a_matrix, 0, 0, m, tiles, *of_dy)
             of_cotangents = _planes(cotangents, used, o).swapaxes(1, 2)
             by_columns(of_cotangents, _planes(points, used, c), product if first > start else total)
             if first > start:
@@ -163,6 +166,25 @@ def _planes(buffer: np.ndarray, tiles: int, channels: int) -> np.ndarray:
     return buffer[:, : tiles * channels].reshape(POINTS, tiles, channels)
 
 
+# Buffers of kernels: what numba allocates itself takes it half a second to compile.
+
+
+def _buffers_of_windows(x: np.ndarray, m: int, tiles: Pair) -> tuple[np.ndarray, ...]:
+    """For `_to_points`: an image, one with borders of zeros, rows of sums, and where the parts of a window begin."""
+    (rows, columns), (_, c, height, width), k = tiles, x.shape, np.arange(WINDOW)
+    padded = np.zeros((rows * m + WINDOW - m, m, columns + 2, c), x.dtype)  # column w is (w % m, w // m)
+    line = padded[0].size
+    half = np.empty((WINDOW, line), x.dtype)
+    return np.empty((height * width, c), x.dtype), padded, half, k * line, k % m * (line // m) + k // m * c
+
+
+def _buffers_of_tiles(y: np.ndarray, m: int, tiles: Pair, points: np.ndarray) -> tuple[np.ndarray, ...]:
+    """For `_to_images`: an image, rows of sums, one of pixels, and where the parts of a tile begin."""
+    (_, c, height, width), run, k = y.shape, tiles[1] * y.shape[1], np.arange(WINDOW)
+    half, line = np.empty(WINDOW * run, y.dtype), np.empty(run, y.dtype)
+    return np.empty((height * width, c), y.dtype), half, line, k * WINDOW * points.shape[1], k * run
+
+
 @compiled
 def _combine(factors, source, offsets, target):
     """target = the sum over k < 6 of factors[k] * source[offsets[k] :]"""
@@ -180,15 +202,10 @@ def _copy(source, target):
 
 
 @unlocked()
-def _to_points(x, points, matrix, top, left, m, tiles):
+def _to_points(x, points, matrix, top, left, m, tiles, pixels, padded, half, lines, steps):
     """M d M^T for the windows d, m apart, of images x (N, C, H, W) inside a border of zeros."""
     (rows, columns), (_, c, height, width) = tiles, x.shape
-    run, k = columns * c, np.arange(WINDOW)
-    pixels = np.empty((height * width, c), x.dtype)
-    padded = np.zeros((rows * m + WINDOW - m, m, columns + 2, c), x.dtype)  # column w is (w % m, w // m)
-    line = padded[0].size
-    half, flat = np.empty((WINDOW, line), x.dtype), padded.reshape(padded.size)
-    lines, steps = k * line, k % m * (line // m) + k // m * c
+    run, line, flat = columns * c, padded[0].size, padded.reshape(padded.size)
     for b in range(len(x)):
         transpose(x[b].reshape(c, height * width), pixels)
         for h in range(height):
@@ -206,13 +223,10 @@ def _to_points(x, points, matrix, top, left, m, tiles):
 
 
 @unlocked()
-def _to_images(points, y, matrix, tiles):
+def _to_images(points, y, matrix, tiles, pixels, half, line, rows_of_points, runs):
     """A^T p A into images y (N, O, OH, OW): tiles of m x m, cut off at the border; `matrix` is A^T."""
     (rows, columns), (_, c, height, width) = tiles, y.shape
-    run, k, m = columns * c, np.arange(WINDOW), len(matrix)
-    step, flat = points.shape[1], points.reshape(points.size)
-    rows_of_points, runs = k * WINDOW * step, k * run
-    pixels, half, line = np.empty((height * width, c), y.dtype), np.empty(WINDOW * run, y.dtype), np.empty(run, y.dtype)
+    run, m, step, flat = columns * c, len(matrix), points.shape[1], points.reshape(points.size)
     for b in range(len(y)):
         for h in range(height):
             for j in range(WINDOW):

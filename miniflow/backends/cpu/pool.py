@@ -25,7 +25,13 @@ def max_pool2d(out, x, *, kernel, stride, padding, dilation, ceil_mode):
         share(_max_2x2, len(planes), x.size, planes, results, indices)
     else:
         border = padding[0][0], padding[1][0]
-        share(_max, len(planes), x.size, planes, results, indices, kernel, stride, border, dilation, lowest(x.dtype))
+        arguments = planes, results, indices, kernel, stride, border, dilation, lowest(x.dtype)
+
+        def work(start: int, stop: int) -> None:
+            row = np.empty(results.shape[2], x.dtype), np.empty(results.shape[2], np.int32)
+            _max(start, stop, *arguments, *row)
+
+        share(work, len(planes), x.size)
 
 
 def lowest(dtype: np.dtype) -> float | int:
@@ -60,12 +66,11 @@ def _max_2x2(start, stop, x, y, index):
 
 
 @unlocked()
-def _max(start, stop, x, y, index, kernel, stride, padding, dilation, lowest):
+def _max(start, stop, x, y, index, kernel, stride, padding, dilation, lowest, best, indices):
     """Planes from start to stop, one tap after the other, each for a whole row of windows."""
     _, height, width = x.shape
     oh, ow = y.shape[1:]
     (sh, sw), (dh, dw) = stride, dilation
-    best, indices = np.empty(ow, x.dtype), np.empty(ow, np.int32)
     for plane in range(start, stop):
         for i in range(oh):
             for j in range(ow):
@@ -159,12 +164,18 @@ def even_windows(size: Pair, counts: Pair, dtype: np.dtype) -> tuple[Bounds, Bou
 
 def average(y: np.ndarray, x: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(x))
-    share(_average_planes, len(planes), x.size, planes, as_planes(y), *rows, *columns)
+    arguments, width = (planes, as_planes(y), *rows, *columns), x.shape[-1]
+    share(lambda start, stop: _average_planes(start, stop, *arguments, np.empty(width, x.dtype)), len(planes), x.size)
 
 
 def average_grad(dx: np.ndarray, dy: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(dy))
-    share(_average_planes_grad, len(planes), dx.size, as_planes(dx), planes, *rows, *columns)
+    arguments, width = (as_planes(dx), planes, *rows, *columns), dx.shape[-1]
+    share(
+        lambda start, stop: _average_planes_grad(start, stop, *arguments, np.empty(width, dx.dtype)),
+        len(planes),
+        dx.size,
+    )
 
 
 def average_pools(device: str, average: Callable, average_grad: Callable) -> None:
@@ -191,9 +202,8 @@ average_pools("cpu", average, average_grad)
 
 
 @unlocked()
-def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weights):
+def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weights, sums):
     """Planes from start to stop: a row of sums over the rows of a window, then sums along it."""
-    sums = np.empty(x.shape[2], x.dtype)
     for plane in range(start, stop):
         for i in range(len(rows)):
             for w in range(len(sums)):
@@ -210,9 +220,8 @@ def _average_planes(start, stop, x, y, rows, row_weights, columns, column_weight
 
 
 @unlocked()
-def _average_planes_grad(start, stop, dx, dy, rows, row_weights, columns, column_weights):
+def _average_planes_grad(start, stop, dx, dy, rows, row_weights, columns, column_weights, spread):
     """Planes from start to stop: a row of cotangents is spread along one row, which is added to those it came from."""
-    spread = np.empty(dx.shape[2], dx.dtype)
     for plane in range(start, stop):
         dx[plane] = 0
         for i in range(len(rows)):

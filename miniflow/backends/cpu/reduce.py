@@ -43,7 +43,7 @@ def add_up(y: np.ndarray, x: np.ndarray, steps: tuple[tuple[int, int, int], ...]
         return
     outer, reduced, inner = steps[0]
     if inner != 1:
-        _sum_columns(x.reshape(steps[0]), y.reshape(outer, inner), divisor)
+        _sum_columns(x.reshape(steps[0]), y.reshape(outer, inner), divisor, np.empty(inner, x.dtype), np.empty(inner))
     elif x.shape == (outer, reduced) and y.ndim == 1:
         _sum_rows(x, y, divisor)
     else:
@@ -76,15 +76,13 @@ def _sum_rows(x, out, divisor):
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _sum_columns(x, out, divisor):
-    """(A, R, B) -> (A, B)"""
+def _sum_columns(x, out, divisor, terms, sums):
+    """(A, R, B) -> (A, B); `terms` and `sums` are room for B numbers."""
     if x.shape[1] <= COLUMN_BLOCK and divisor == 1.0:
         for a in range(x.shape[0]):
             out[a] = 0.0
             _add_rows_to(out[a], x[a])
         return
-    terms = np.empty(x.shape[2], x.dtype)
-    sums = np.empty(x.shape[2], np.float64)
     for a in range(x.shape[0]):
         sums[:] = 0.0
         for start in range(0, x.shape[1], COLUMN_BLOCK):
