@@ -149,7 +149,8 @@ print(layer.weight.grad.sbp, flow.parallel.stats()["all_reduce"], "bytes, which 
 
 # %% [markdown]
 # `miniflow/nn/parallel/distributed.py` is `DistributedDataParallel`: it has buckets, and starts an all-reduce as soon
-# as one is full. `miniflow/parallel/comm/mpi.py` has the collectives of processes.
+# as one is full. `miniflow/parallel/comm/mpi.py` has the collectives of processes. Lesson 18 goes on from here: devices
+# that each have some of the layers and work at the same time, and all three stages of ZeRO.
 #
 # Further reading: Li et al. 2020, "PyTorch distributed: experiences on accelerating data parallel training"; Shoeybi et
 # al. 2019, "Megatron-LM: training multi-billion parameter language models using model parallelism"; Rajbhandari et al.
