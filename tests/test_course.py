@@ -292,6 +292,13 @@ RIGHT = {  # lesson, a part of its solution, and other code that does the same: 
         16, "return [sums[position] for position in range(len(gradients))]",
         "for position in range(len(gradients)):\n        gradients[position] = sums[position]\n    return gradients",
     ),
+    "moments in place": (
+        18, "self.m[k] = b1 * self.m[k] + (1 - b1) * g", "self.m[k].mul_(b1).add_((1 - b1) * g)",
+    ),
+    "ends looked up": (
+        18, "start = max([free[stage], *arrived])",
+        "start = max([end for (s, *_), (_, end) in times.items() if s == stage] + arrived + [0.0])",
+    ),
 }  # fmt: skip
 
 

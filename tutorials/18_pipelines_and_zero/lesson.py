@@ -26,11 +26,11 @@ S, B = flow.sbp.split, flow.sbp.broadcast
 #
 # Cut the layers into *stages*, one for each device. A stage computes, sends its activations to the next stage, and
 # waits. With one batch, only one device works at a time. So the batch is cut into *micro-batches*: while stage 1
-# computes with the first, stage 0 begins with the second. The gradients of all micro-batches are summed, and there is
-# one update for the whole batch.
+# computes with the first, stage 0 begins with the second. There is one update for the whole batch, with the mean of the
+# gradients of all micro-batches.
 #
 # A *task* is forward or backward of one micro-batch in one stage: F2 or B2. A *schedule* gives the order of tasks for
-# each stage. Any sensible order leads to the same gradients, but not to the same memory.
+# each stage. Losses and gradients do not depend on it, but time and memory do. There are two well-known ones:
 #
 # - *GPipe*: forward of all micro-batches, then backward of all.
 # - *1F1B*, one forward, one backward: a stage first computes as many forwards as there are stages behind it. From then
@@ -218,7 +218,7 @@ for zero in range(4):
     graph = training.DataParallel(model, adam, zero, parts=2)
     losses = [graph(x, y).numpy().mean() for _ in range(3)]
     _, sent = training.counted(graph, x, y)
-    print(f"stage {zero}: losses", *np.round(losses, 5), "sent", sent)
+    print(f"ZeRO {zero}: losses", *np.round(losses, 5), "sent", sent)
     sent = {"all_reduce": 0, "reduce_scatter": 0, "all_gather": 0} | sent
     kept = impl.kept(zero, 4, sum(sizes))
     wanted = kept["parameters"], kept["states"]

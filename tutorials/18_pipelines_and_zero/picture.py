@@ -13,6 +13,9 @@ def gantt(impl, axis, schedule):
     for (stage, phase, i), (start, end) in times.items():
         axis.barh(stage, end - start, 0.85, start, color=COLORS[phase], edgecolor="white")
         axis.text((start + end) / 2, stage, str(i), ha="center", va="center", color="white", fontsize=8)
+    for phase, color in COLORS.items():
+        axis.barh(0, 0, color=color, label=phase)
+    axis.legend(loc="lower right")
     seconds = max(last for _, last in times.values())
     axis.set(yticks=range(STAGES), ylim=(STAGES - 0.5, -0.5), xlim=(0, 42), ylabel="stage", xlabel="seconds")
     counts = [impl.alive(order) for order in orders]
