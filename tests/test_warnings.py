@@ -87,16 +87,11 @@ SEEN = {  # where it is warned -> (a program, the words); `#` marks the line tha
         "m = Calls(lambda m, x: x * m.p, p=0.0)\ng = Run(m, m)\nfor m.p in (1.0, 2.0, 3.0, 4.0):\n    g(x)  #",
         "compiled for the 4th time",
     ),
-    "graph/compiled.py": ("g = Run(abs)\ng.config.enable_zero()\ng(x)  #", "ZeRO shares out global tensors"),
     "graph/recording.py left": (
         "m = Calls(keep, last=flow.zeros(3))\nRun(m, m)(x)  #",
         "build left tensors in function.last",
     ),
     "graph/recording.py writes": ("Run(lambda x: x.add_(1))(x)  #", "build writes to its input"),
-    "graph/block.py": (
-        "m = nn.ReLU()\ng = Run(m, m)\ng.m[0].config.set_stage(0)  #",
-        "set_stage has no effect",
-    ),
     "graph/config.py": ("Run(abs).config.enable_xla_jit()  #", "GraphConfig.enable_xla_jit has no effect"),
     "graph/dynamic.py": (
         "nn.Graph.with_dynamic_input_shape(size=3, enable_shared=False)  #",
@@ -113,6 +108,10 @@ SEEN = {  # where it is warned -> (a program, the words); `#` marks the line tha
     "graph/elsewhere.py cuda_graph": (
         "g = Run(abs)\ng.config.enable_cuda_graph()\ng(x)  #",
         "enable_cuda_graph has no effect: the graph works on the CPU",
+    ),
+    "graph/elsewhere.py zero": (
+        "g = Run(abs)\ng.config.enable_zero()\ng(x)  #",
+        "enable_zero has no effect: tensors of the graph are local",
     ),
     "graph/elsewhere.py": ("Run(abs).enable_shared()  #", "nn.Graph: enable_shared() has no effect"),
     "mock_torch.py": (
@@ -174,7 +173,7 @@ def test_of_a_lonely_rank_and_a_gpu_that_cannot_be_used(tmp_path):
     told = warnings_of("", tmp_path, WORLD_SIZE="2")
     assert any(SEEN["parallel/world.py"][1] in line for line in told), told
     broken = "import miniflow.hostcuda.choice as c\nc.gpu_count = lambda: 1\n"
-    broken += "def real(): raise c.CudaDeviceError('numba-cuda is not installed')\nc.real = real\nc.chosen()"
+    broken += "def real(): raise c.CudaDeviceError('numba-cuda is not installed')\nc.real = real\nc.choose()"
     told = warnings_of(broken, tmp_path, MINIFLOW_CUDA="")
     assert any(SEEN["hostcuda/choice.py"][1] in line for line in told), told
 
