@@ -31,6 +31,7 @@ from miniflow.nn.utils.clip_grad import check_bound, clip_to_norm
 from miniflow.ops.creation import full
 from miniflow.ops.promotion import to_device
 from miniflow.optim.update import Update
+from miniflow.sbp import B
 from miniflow.tensor import Tensor
 
 ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
@@ -266,7 +267,7 @@ class Optimizer(ExplainsArguments):
             for p in params:
                 for name, value in self.state[p].items() if p in self.state else ():
                     if isinstance(value, Tensor):
-                        self.state[p][name] = to_device(value, p._device)
+                        self.state[p][name] = _beside(value, p)
         return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -421,7 +422,7 @@ def _loaded(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
         if name == "step":
             state[name] = int(value)
         elif isinstance(value, Tensor):
-            state[name] = value.detach().to(dtype=_state_dtype(p), device=p._device, copy=True)
+            state[name] = _beside(value.detach(), p).to(dtype=_state_dtype(p), copy=True)
     return state
 
 
@@ -432,3 +433,10 @@ def _state_dtype(p: Tensor) -> Any:
 def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     """A state tensor of the shape of `p`, in float32 for half precision, whose range squares would leave."""
     return full(p.shape, value, dtype=_state_dtype(p), device=p._device_and_sbp)
+
+
+def _beside(value: Tensor, p: Tensor) -> Tensor:
+    """A state on the device of its parameter; on another number of dimensions of ranks, in its layout."""
+    if value.is_global and p.is_global and len(value.sbp) != len(p.sbp):
+        return value.to_global(p.placement, p.sbp if value.shape == p.shape else (B,) * len(p.sbp))
+    return to_device(value, p._device)

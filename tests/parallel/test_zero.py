@@ -129,6 +129,35 @@ def test_states_on_single_ranks():
     assert sum(held.values()) == 6 * WIDTH * (WIDTH + 1) and max(held.values()) <= 2 * WIDTH * (WIDTH + 2)
 
 
+def test_states_on_single_ranks_of_a_mesh():
+    """Other inputs compile again, and what is saved can be loaded: states go to where their parameter is and back."""
+    configure = lambda config: config.set_zero_redundancy_optimizer_mode("non_distributed")  # noqa: E731
+    flow.parallel.simulate(4)
+    place = flow.placement("cpu", [[0, 1], [2, 3]])
+    on_mesh = lambda t: t.to_global(place, (B, B))  # noqa: E731
+    model = make()
+    graph, alone = Train(model.to_global(place, (B, B)), configure), Train(make())
+    for step, rows in enumerate((16, 8, 16)):
+        x, y = batch(step, rows)
+        assert_close(graph(on_mesh(x), on_mesh(y)).numpy(), alone(x, y).numpy(), rtol=1e-4, atol=1e-5)
+    again = Train(make().to_global(place, (B, B)))
+    again.load_state_dict(graph.state_dict())
+    x, y = batch(9)
+    assert_close(again(on_mesh(x), on_mesh(y)).numpy(), alone(x, y).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_small_parameters_beside_others_in_a_clipped_group(stage):
+    """A parameter that stays whole is updated with a gradient that is clipped by the norm of parts."""
+    configure = lambda config: config.enable_zero(True, stage=stage, shard_min_size=WIDTH)  # noqa: E731
+    scalers = [flow.amp.GradScaler(init_scale=128.0) for _ in range(2)]
+    losses, weights, *_ = train(4, configure, clip=0.1, scaler=scalers[0], huge=1)
+    want, wanted_weights, *_ = train(None, clip=0.1, scaler=scalers[1], huge=1)
+    assert_close(np.array(losses), np.array(want), rtol=1e-5, atol=1e-6)
+    for got, expected in zip(weights, wanted_weights, strict=True):
+        assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def parts_of_a_width(config):
     config.set_zero_redundancy_optimizer_mode("distributed_split")
     config.set_zero_redundancy_optimizer_min_size_after_split(WIDTH)

@@ -122,6 +122,7 @@ class Sharing:
         states = [self.states.get(slot, slot) for slot in self.program.states]
         writes = {state: self.instead.get(value, value) for state, value in self.writes.items()}
         late = [(i, self.states.get(slot, slot)) for i, slot in self.program.late_reads]
+        writes = {state: self.instead.get(slot, slot) for state, slot in self.writes.items()}
         return self.program.with_(
             instructions=self.instructions, states=states, writes=writes, tensors=tensors, outputs=outputs,
             late_reads=late,
