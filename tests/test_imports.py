@@ -45,6 +45,7 @@ LATER = {  # imported by name when first used, by a module that stands below
     ("", "onnx"): "it imports the public names",
     ("hostcuda.choice", "hostcuda.host"): "the executor takes long to load",
     ("backends.memory", "backends.cuda"): "the first array on a CUDA device loads what makes it",
+    ("graph.onnxruntime", "onnx"): "a graph is exported to the engine that it asks for",
     ("serialization.states", "graph.serialize"): "flow.load finds a graph in the file",
 }
 HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas"]

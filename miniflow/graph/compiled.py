@@ -14,6 +14,7 @@ from miniflow.backends import memory
 from miniflow.device import CPU, place_of
 from miniflow.dispatch.tape import note_change
 from miniflow.errors import GraphError
+from miniflow.graph import onnxruntime
 from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.guards import Guards
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
@@ -63,7 +64,10 @@ class Compiled:
             self.program = run_passes(self.recording.program, self.config, self.report)
         with self._stage("building plan"):
             recorded, steps = self.recording.program, graph._micro_batches
-            if recorded.is_global:
+            engine = onnxruntime.replay_of(self) if self.config.engine else None
+            if engine is not None:
+                self.replay = engine
+            elif recorded.is_global:
                 self.replay = GlobalReplay(recorded, self.program, self.config, steps, graph._arena)
             else:
                 self.replay = Replay(self.program, self.config, graph._arena)

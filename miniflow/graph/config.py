@@ -19,6 +19,7 @@ import numpy as np
 
 from miniflow.dtype import HALF, as_dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
+from miniflow.graph.onnxruntime import PROVIDERS
 from miniflow.graph.passes import PIPELINE
 from miniflow.graph.passes.zero import MODES as ZERO_MODES
 from miniflow.graph.passes.zero import Zero
@@ -48,6 +49,7 @@ class GraphConfig:
         pipeline_schedule: in which order pipeline stages compute micro-batches, see `set_pipeline_schedule`.
         zero: how the states of optimizers are shared out among ranks, a `passes.zero.Zero`; None if they are not.
         cuda_graph: whether calls are launched as CUDA graphs where that is possible.
+        engine: what runs calls in place of the replay: "xla_jit", "tensorrt", "openvino"; None for the replay.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
 
     >>> import miniflow as flow
@@ -73,6 +75,7 @@ class GraphConfig:
         self.pipeline_schedule: str | Callable = "1F1B"
         self.zero: Zero | None = None
         self.cuda_graph = False
+        self.engine: str | None = None
         self.is_static = False
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -269,6 +272,33 @@ class GraphConfig:
         """As `enable_compress_memory`, OneFlow's other name for it."""
         self._allow("enable_choose_best_memory_allocation", mode, MEMORY_PLANNING)
 
+    # other engines
+
+    def enable_xla_jit(self, value: bool = True) -> None:
+        """Let onnxruntime run calls, on its CPU provider; see `graph/onnxruntime.py`. There is no XLA in it.
+
+        A graph with an optimizer, with random numbers, or whose modules train, is replayed as usual, and so is every
+        graph where onnxruntime is not installed; a warning at the first call says why. Of several engines, the one that
+        was enabled last runs.
+
+        Source: `oneflow.nn.graph.GraphConfig.enable_xla_jit` of OneFlow 0.6.
+        """
+        self._run_by("xla_jit", value)
+
+    def enable_tensorrt(self, value: bool = True) -> None:
+        """Let onnxruntime run calls, on its TensorRT provider, which onnxruntime-gpu has; see `enable_xla_jit`."""
+        self._run_by("tensorrt", value)
+
+    def enable_openvino(self, value: bool = True) -> None:
+        """Let onnxruntime run calls, on its OpenVINO provider, which onnxruntime-openvino has; see `enable_xla_jit`."""
+        self._run_by("openvino", value)
+
+    def _run_by(self, engine: str, mode: bool) -> None:
+        if _switch(f"enable_{engine}", mode):
+            self.engine = engine
+        elif self.engine == engine:
+            self.engine = None
+
     # what has no meaning here
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
@@ -293,24 +323,6 @@ class GraphConfig:
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
         """OneFlow's choice among cuDNN's algorithms; the convolutions here are written out, without cuDNN."""
         _unless_off("enable_cudnn_conv_heuristic_search_algo", mode, "convolutions run kernels of their own, no cuDNN")
-
-    def enable_xla_jit(self, value: bool = True) -> None:
-        """OneFlow 0.6's use of XLA."""
-        _unless_off(
-            "enable_xla_jit", value, 'the pass "elementwise_fusion", which is on, compiles chains of ops with numba'
-        )
-
-    def enable_tensorrt(self, value: bool = True) -> None:
-        """OneFlow 0.6's use of TensorRT."""
-        _unless_off(
-            "enable_tensorrt", value, "export to ONNX and run it with onnxruntime's TensorrtExecutionProvider instead"
-        )
-
-    def enable_openvino(self, value: bool = True) -> None:
-        """OneFlow 0.6's use of OpenVINO."""
-        _unless_off(
-            "enable_openvino", value, "export to ONNX and run it with onnxruntime's OpenVINOExecutionProvider instead"
-        )
 
     def enable_auto_parallel(self, mode: bool = True) -> None:
         """OneFlow's search for SBP signatures."""
@@ -364,6 +376,8 @@ class GraphConfig:
             found["zero"] = self.zero
         if self.cuda_graph:
             found["cuda_graph"] = True
+        if self.engine is not None:
+            found[f"enable_{self.engine}"] = True
         if self.is_static:
             found["static_shapes"] = True
         if self.disabled_passes:
@@ -380,6 +394,7 @@ class GraphConfig:
             self.disabled_passes,
             self.outputs_buffer_size,
             self.cuda_graph,
+            self.engine,
             self.zero,
             self.pipeline_schedule,
             self.sparse_parameters,
@@ -434,6 +449,12 @@ def _zero(option: str, value: Zero | None) -> Zero | None:
     return value
 
 
+def _engine(option: str, value: str | None) -> str | None:
+    if value is not None and value not in PROVIDERS:
+        raise ArgumentError(f"{option}: got {value!r}; expected None or one of {', '.join(PROVIDERS)}")
+    return value
+
+
 OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses values that it cannot have
     "amp_dtype": _half,
     "accumulation_steps": _count,
@@ -444,6 +465,7 @@ OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses v
     "zero": _zero,
     "pipeline_schedule": _schedule,
     "cuda_graph": _switch,
+    "engine": _engine,
     "is_static": _switch,
 }
 

@@ -12,6 +12,7 @@ import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
 from miniflow.graph.config import MEMORY_PLANNING, PASSES, GraphConfig
+from miniflow.graph.onnxruntime import PROVIDERS
 from miniflow.graph.passes import PIPELINE
 
 # every name of OneFlow's, those of 0.6 too
@@ -106,12 +107,6 @@ def test_every_pass_can_be_switched_off():
 @pytest.mark.parametrize(
     ("call", "instead"),
     [
-        (lambda c: c.enable_xla_jit(), 'enable_xla_jit has no effect: the pass "elementwise_fusion", which is on'),
-        (
-            lambda c: c.enable_tensorrt(True),
-            "enable_tensorrt has no effect: .* onnxruntime's TensorrtExecutionProvider",
-        ),
-        (lambda c: c.enable_openvino(), "enable_openvino has no effect: .* onnxruntime's OpenVINOExecutionProvider"),
         (lambda c: c.enable_straighten_algorithm("MemoryFirst"), "instructions run in the order in which build"),
         (lambda c: c.enable_cudnn_conv_heuristic_search_algo(True), "convolutions run kernels of their own"),
         (lambda c: c.enable_auto_parallel(), "place parameters and inputs yourself"),
@@ -135,7 +130,7 @@ def test_what_is_switched_off_is_not_a_warning():
     config = GraphConfig()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for name in ("enable_xla_jit", "enable_tensorrt", "enable_openvino", "enable_auto_parallel", "enable_zero"):
+        for name in (*[f"enable_{engine}" for engine in PROVIDERS], "enable_auto_parallel", "enable_zero"):
             getattr(config, name)(False)
         config.enable_straighten_algorithm("Disable")
         config.disable_straighten_algorithm()
