@@ -109,6 +109,10 @@ SEEN = {  # where it is warned -> (a program, the words); `#` marks the line tha
         f"{TABLE}Run(step, table, optimizer=optimizer)(flow.tensor([1, 2]))  #",
         "is_sparse=True: m.0.weight is updated as a whole",
     ),
+    "graph/elsewhere.py nhwc": (
+        "os.environ['MINIFLOW_ENABLE_NHWC'] = '1'\nRun(abs)(x)  #\ndel os.environ['MINIFLOW_ENABLE_NHWC']",
+        "MINIFLOW_ENABLE_NHWC has no effect: images stay channels first",
+    ),
     "graph/elsewhere.py cuda_graph": (
         "g = Run(abs)\ng.config.enable_cuda_graph()\ng(x)  #",
         "enable_cuda_graph has no effect: the graph works on the CPU",

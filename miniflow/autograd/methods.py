@@ -82,7 +82,8 @@ def to(
     Args:
         args: a dtype, a device, both, or another tensor whose dtype and device to take.
         copy: make a copy even if nothing changes.
-        non_blocking, memory_format: accepted as in PyTorch; they have no effect.
+        non_blocking, memory_format: accepted as in PyTorch; they have no effect: memory is always row-major, and images
+            of `channels_last` are as those of `contiguous_format`.
 
     >>> import miniflow as flow
     >>> flow.ones(2).to("cuda", flow.float64).tolist()

@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from miniflow.backends import memory
+from miniflow.backends.cpu import conv
 from miniflow.device import CPU, place_of
 from miniflow.dispatch.tape import note_change
 from miniflow.errors import GraphError
 from miniflow.graph import onnxruntime
 from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.guards import Guards
+from miniflow.graph.interpret import execute
+from miniflow.graph.ir import Program, Slot
 from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
 from miniflow.graph.schedule import Task
 from miniflow.graph.snapshot import ABSENT
+from miniflow.ops.convolution import Conv2d, Conv2dDataGrad, Conv2dWeightGrad
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from miniflow.graph.graph import Graph
 
+CONVOLUTIONS = (Conv2d, Conv2dDataGrad, Conv2dWeightGrad)
 array_of = attrgetter("_array")
 
 
@@ -70,6 +75,8 @@ class Compiled:
             elif recorded.is_global:
                 self.replay = GlobalReplay(recorded, self.program, self.config, steps, graph._arena)
             else:
+                if not self.config.conv_heuristics:
+                    time_convolutions(self.program)
                 self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         self.guards = Guards(graph, self.recording, tensors)
@@ -206,6 +213,15 @@ class Compiled:
 def assemble(tree: Tree, outputs: list[Any]) -> Any:
     """The result of a call around the arrays of its tensors."""
     return unflatten(tree, [Tensor._wrap(array) for array in outputs])
+
+
+def time_convolutions(program: Program) -> None:
+    """Run the convolutions of a program on the CPU, each by all methods: later calls take the fastest."""
+    with conv.search():
+        for instruction in program.instructions:
+            if instruction.op in CONVOLUTIONS and instruction.output.device == CPU:
+                arrays = {x: np.ones(x.shape, x.dtype) for x in instruction.inputs if isinstance(x, Slot)}
+                execute(instruction, arrays, {})
 
 
 def is_plain(tree: Tree) -> bool:

@@ -49,6 +49,7 @@ class GraphConfig:
         pipeline_schedule: in which order pipeline stages compute micro-batches, see `set_pipeline_schedule`.
         zero: how the states of optimizers are shared out among ranks, a `passes.zero.Zero`; None if they are not.
         cuda_graph: whether calls are launched as CUDA graphs where that is possible.
+        conv_heuristics: whether shapes tell which method computes a convolution; else the methods are timed.
         engine: what runs calls in place of the replay: "xla_jit", "tensorrt", "openvino"; None for the replay.
         is_static: whether another shape or dtype of an input is an error, as in OneFlow.
 
@@ -75,6 +76,7 @@ class GraphConfig:
         self.pipeline_schedule: str | Callable = "1F1B"
         self.zero: Zero | None = None
         self.cuda_graph = False
+        self.conv_heuristics = True
         self.engine: str | None = None
         self.is_static = False
 
@@ -272,7 +274,21 @@ class GraphConfig:
         """As `enable_compress_memory`, OneFlow's other name for it."""
         self._allow("enable_choose_best_memory_allocation", mode, MEMORY_PLANNING)
 
-    # other engines
+    # how it is computed
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
+        """Let shapes tell by which method a convolution is computed on the CPU, or time all methods before the first
+        call.
+
+        What was the fastest is taken from then on for convolutions of these shapes, in other graphs and in eager code
+        too. Numbers differ by rounding from method to method.
+
+        Args:
+            mode: False to time them.
+
+        Source: `oneflow.nn.graph.GraphConfig.enable_cudnn_conv_heuristic_search_algo`; cuDNN is not used here.
+        """
+        self.conv_heuristics = _switch("enable_cudnn_conv_heuristic_search_algo", mode)
 
     def enable_xla_jit(self, value: bool = True) -> None:
         """Let onnxruntime run calls, on its CPU provider; see `graph/onnxruntime.py`. There is no XLA in it.
@@ -319,10 +335,6 @@ class GraphConfig:
     def disable_straighten_algorithm(self, mode: str = "Disable") -> None:
         """Instructions run in the order of the recording: there is nothing to disable."""
         self.enable_straighten_algorithm(mode)
-
-    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
-        """OneFlow's choice among cuDNN's algorithms; the convolutions here are written out, without cuDNN."""
-        _unless_off("enable_cudnn_conv_heuristic_search_algo", mode, "convolutions run kernels of their own, no cuDNN")
 
     def enable_auto_parallel(self, mode: bool = True) -> None:
         """OneFlow's search for SBP signatures."""
@@ -376,6 +388,8 @@ class GraphConfig:
             found["zero"] = self.zero
         if self.cuda_graph:
             found["cuda_graph"] = True
+        if not self.conv_heuristics:
+            found["conv_heuristics"] = False
         if self.engine is not None:
             found[f"enable_{self.engine}"] = True
         if self.is_static:
@@ -394,6 +408,7 @@ class GraphConfig:
             self.disabled_passes,
             self.outputs_buffer_size,
             self.cuda_graph,
+            self.conv_heuristics,
             self.engine,
             self.zero,
             self.pipeline_schedule,
@@ -465,6 +480,7 @@ OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses v
     "zero": _zero,
     "pipeline_schedule": _schedule,
     "cuda_graph": _switch,
+    "conv_heuristics": _switch,
     "engine": _engine,
     "is_static": _switch,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,6 +11,9 @@ from miniflow.errors import GraphError
 if TYPE_CHECKING:
     from miniflow.graph.compiled import Compiled
     from miniflow.graph.graph import Graph
+
+
+NHWC = ("MINIFLOW_ENABLE_NHWC", "ONEFLOW_ENABLE_NHWC")
 
 
 class DoneElsewhere:
@@ -50,6 +54,11 @@ def warn_of_options(graph: Graph, plan: Compiled) -> None:
             "cuda_graph",
             "GraphConfig.enable_cuda_graph has no effect: the graph works on the CPU; move its modules and inputs to a "
             "cuda device",
+        )
+    if asked := [name for name in NHWC if os.environ.get(name, "0") not in ("", "0")]:
+        graph._warn(
+            "nhwc",
+            f"{asked[0]} has no effect: images stay channels first, which is as fast here, see docs/DIFFERENCES.md",
         )
     if plan.recording.program.is_global:
         return

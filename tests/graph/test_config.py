@@ -108,7 +108,6 @@ def test_every_pass_can_be_switched_off():
     ("call", "instead"),
     [
         (lambda c: c.enable_straighten_algorithm("MemoryFirst"), "instructions run in the order in which build"),
-        (lambda c: c.enable_cudnn_conv_heuristic_search_algo(True), "convolutions run kernels of their own"),
         (lambda c: c.enable_auto_parallel(), "place parameters and inputs yourself"),
         (lambda c: c.enable_auto_parallel_ignore_user_sbp_config(), "no search for SBP signatures"),
         (lambda c: c.enable_auto_parallel_trunk_algo(), "no search for SBP signatures"),
@@ -293,3 +292,20 @@ def test_containers_as_attributes():
     ]  # fmt: skip
     assert {"scales.0", "scales.1", "shifts.a"} <= {slot.name for slot in graph.recorded.states}
     assert {"layers.1", "heads.b"} <= {i.scope for i in graph.recorded.instructions}
+
+
+@pytest.mark.parametrize("name", ["MINIFLOW_ENABLE_NHWC", "ONEFLOW_ENABLE_NHWC"])
+def test_channels_last_changes_nothing_and_says_so_once(name, monkeypatch):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2)).eval()
+    graph, x = nn.Graph.trace(model), flow.randn(2, 3, 8, 9)
+    expected = model(x).numpy()
+    monkeypatch.setenv(name, "1")
+    with pytest.warns(UserWarning, match=f"{name} has no effect: images stay channels first") as caught:
+        for y in (graph(x), graph(x), graph(flow.cat([x, x]))[:2], model.to(memory_format="channels_last")(x)):
+            assert y.is_contiguous()
+            np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert len(caught) == 1
+    monkeypatch.setenv(name, "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nn.Graph.trace(model)(x)

@@ -5,9 +5,15 @@
     conv_columns    all others: matrix products over columns (im2col)
 
 Each method has the functions `forward`, `data_grad` and `weight_grad`; groups of more channels are computed one by one.
+Which one is fastest is guessed from the shapes, or measured: see `search`.
 """
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -17,6 +23,9 @@ from miniflow.backends.registry import kernel
 from miniflow.backends.windows import Windows
 
 DIRECT_UP_TO = 16  # input and output channels of a group
+DIRECT_IN_SEARCH = 2048  # pairs of them: with more, loops only take long to measure
+REPEATS = 3
+GAIN = 0.9
 
 
 @kernel("cpu")
@@ -45,18 +54,79 @@ def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilat
     windows = Windows(weight.shape[2:], stride, padding, dilation)
     if 0 in first.shape or 0 in second.shape:
         out[...] = 0
-    elif groups == 1:
-        method = conv_winograd if conv_winograd.suits(x.shape, weight.shape, windows, x.dtype) else conv_columns
-        getattr(method, what)(first, second, windows, out)
-    elif few_channels(weight.shape, groups):
-        getattr(conv_direct, what)(first, second, windows, groups, out)
+        return
+    case, arrays = (x.shape, weight.shape, windows, groups, x.dtype), (out, first, second, x, weight, windows, groups)
+    if searching.get() and (what, case) not in fastest:
+        fastest[what, case] = measured(what, methods(*case), arrays)
+    method = fastest.get((what, case)) if fastest else None
+    (method or next(methods(*case)))(what, *arrays)
+
+
+def methods(
+    x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, groups: int, dtype: np.dtype
+) -> Iterator[Callable]:
+    """What can compute a convolution of these shapes; first what is the fastest for most."""
+    if groups == 1:
+        if conv_winograd.suits(x, weight, windows, dtype):
+            yield winograd
+        yield columns
+        if conv_winograd.applies(weight, windows, dtype):
+            yield winograd
+    elif few_channels(weight, groups):
+        yield direct
+        yield one_by_one
     else:
-        geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
-        for g in range(groups):
-            target, *others = [_group(array, g, groups, array is weight) for array in (out, first, second, x, weight)]
-            result = np.empty(target.shape, out.dtype)
-            convolve(what, result, *others, **geometry)
-            np.copyto(target, result)
+        yield one_by_one
+    if weight[1] * weight[0] // groups <= DIRECT_IN_SEARCH:
+        yield direct
+
+
+def columns(what, out, first, second, x, weight, windows, groups):
+    getattr(conv_columns, what)(first, second, windows, out)
+
+
+def winograd(what, out, first, second, x, weight, windows, groups):
+    getattr(conv_winograd, what)(first, second, windows, out)
+
+
+def direct(what, out, first, second, x, weight, windows, groups):
+    getattr(conv_direct, what)(first, second, windows, groups, out)
+
+
+def one_by_one(what, out, first, second, x, weight, windows, groups):
+    geometry = {"stride": windows.stride, "padding": windows.padding, "dilation": windows.dilation, "groups": 1}
+    for g in range(groups):
+        target, *others = [_group(array, g, groups, array is weight) for array in (out, first, second, x, weight)]
+        result = np.empty(target.shape, out.dtype)
+        convolve(what, result, *others, **geometry)
+        np.copyto(target, result)
+
+
+fastest: dict[tuple, Callable] = {}  # (what, shapes, windows, groups, dtype) -> the method that was the fastest
+searching: ContextVar[bool] = ContextVar("searching", default=False)
+
+
+@contextmanager
+def search() -> Iterator[None]:
+    """Time all methods in the first convolution of each geometry. Later ones of it, everywhere, take the fastest."""
+    token = searching.set(True)
+    try:
+        yield
+    finally:
+        searching.reset(token)
+
+
+def measured(what: str, candidates: Iterator[Callable], arrays: tuple) -> Callable:
+    """The fastest of some methods; the first unless another one takes a tenth less."""
+    times: dict[Callable, float] = {}
+    for method in dict.fromkeys(candidates):
+        method(what, *arrays)  # compiles
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            method(what, *arrays)
+            times[method] = min(time.perf_counter() - start, times.get(method, np.inf))
+    usual, best = next(iter(times)), min(times, key=times.__getitem__)
+    return best if times[best] < GAIN * times[usual] else usual
 
 
 @unlocked()

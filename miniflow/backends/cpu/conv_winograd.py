@@ -42,13 +42,18 @@ FINITE = (0.0, A, -A, B, -B)  # and infinity
 
 def suits(x_shape: tuple[int, ...], weight_shape: tuple[int, ...], windows: Windows, dtype: np.dtype) -> bool:
     """Whether this method can do the convolution, and faster than matrix products over columns."""
+    if not applies(weight_shape, windows, dtype):
+        return False
+    rows, columns = _tiles(windows.counts(x_shape[2:]), weight_shape[2])
+    return x_shape[0] * rows * columns >= TILES_AT_LEAST
+
+
+def applies(weight_shape: tuple[int, ...], windows: Windows, dtype: np.dtype) -> bool:
+    """Whether this method can do the convolution."""
     o, c, kernel, _ = weight_shape
     if dtype != np.float32 or windows.kernel not in ((3, 3), (5, 5)) or c % LINE or o % LINE or not (c and o):
         return False
-    if windows.stride != (1, 1) or windows.dilation != (1, 1) or max(map(max, windows.padding)) >= kernel:
-        return False
-    rows, columns = _tiles(windows.counts(x_shape[2:]), kernel)
-    return x_shape[0] * rows * columns >= TILES_AT_LEAST
+    return windows.stride == (1, 1) == windows.dilation and max(map(max, windows.padding)) < kernel
 
 
 def _tiles(size: Pair, kernel: int) -> Pair:

@@ -332,7 +332,8 @@ class Module:
 
         Args:
             args: a device, a floating dtype, both, or a tensor whose device and dtype to take.
-            non_blocking, memory_format: accepted as in PyTorch; they have no effect.
+            non_blocking, memory_format: accepted as in PyTorch; they have no effect: memory is always row-major, and
+                images of `channels_last` are as those of `contiguous_format`.
 
         Returns:
             the module itself; its parameters stay the same objects.
