@@ -70,13 +70,13 @@ class Compiled:
         with self._stage("building plan"):
             recorded, steps = self.recording.program, graph._micro_batches
             engine = onnxruntime.replay_of(self) if self.config.engine else None
+            if engine is None and not self.config.conv_heuristics:
+                time_convolutions(self.program)
             if engine is not None:
                 self.replay = engine
             elif recorded.is_global:
                 self.replay = GlobalReplay(recorded, self.program, self.config, steps, graph._arena)
             else:
-                if not self.config.conv_heuristics:
-                    time_convolutions(self.program)
                 self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         self.guards = Guards(graph, self.recording, tensors)

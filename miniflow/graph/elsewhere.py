@@ -58,7 +58,7 @@ def warn_of_options(graph: Graph, plan: Compiled) -> None:
     if asked := [name for name in NHWC if os.environ.get(name, "0") not in ("", "0")]:
         graph._warn(
             "nhwc",
-            f"{asked[0]} has no effect: images stay channels first, which is as fast here, see docs/DIFFERENCES.md",
+            f"{asked[0]} has no effect: images stay channels first; docs/DIFFERENCES.md says what another order saves",
         )
     if plan.recording.program.is_global:
         return
