@@ -198,7 +198,7 @@ class GraphConfig:
 
         Source: `oneflow.nn.graph.GraphConfig.enable_zero`; Rajbhandari et al. 2020, "ZeRO".
         """
-        if stage not in (1, 2, 3):
+        if stage not in (1, 2, 3) or isinstance(stage, bool):
             raise ArgumentError(f"enable_zero: got stage={stage!r}; expected 1, 2 or 3")
         size = _count("enable_zero", shard_min_size)
         self.zero = Zero(int(stage), size) if _switch("enable_zero", mode) else None

@@ -29,8 +29,9 @@ from miniflow.device import of_array, place_of
 from miniflow.dispatch.dispatcher import Op, Shard, is_array
 from miniflow.dispatch.tape import Version
 from miniflow.errors import GraphError
-from miniflow.graph.ir import CONSTANT, FORWARD, UPDATE, Instruction, Program, Slot, scalars_in
+from miniflow.graph.ir import CONSTANT, UPDATE, Instruction, Program, Slot, scalars_in
 from miniflow.graph.passes.accumulation import carried, update_part, varying
+from miniflow.graph.schedule import stages_of
 from miniflow.parallel import world
 from miniflow.parallel.boxing import Step, box, indices, reduce_along, route
 from miniflow.parallel.dispatch import Plan, make_plan
@@ -65,8 +66,7 @@ class Lowering:
         self.constants: dict[Slot, Any] = {}
         self.instructions: list[Instruction] = []
         self.number, self.template = 0, Instruction(Op, [], [])  # the global instruction that is being lowered
-        placements = [slot.device.placement for i in program.instructions if i.phase == FORWARD for slot in i.outputs]
-        self.stages = {ranks: number for number, ranks in enumerate(dict.fromkeys(where.flat for where in placements))}
+        self.stages = {ranks: number for number, ranks in enumerate(stages_of(program))}
         updates = update_part(program)
         body = [instruction for instruction in program.instructions if instruction not in updates]
         self.varying = varying([*program.inputs, *carried(program)], body)

@@ -15,9 +15,10 @@ from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, state_text
-from miniflow.graph.ir import BUFFER, FORWARD, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
+from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
+from miniflow.graph.schedule import stages_of
 from miniflow.graph.snapshot import Snapshot
 from miniflow.graph.state import module_names, parameter_names, state_label
 from miniflow.graph.trace import active, record
@@ -230,12 +231,18 @@ class Recording:
         Raises:
             GraphError: if they are not.
         """
-        places = [slot.device.placement for i in program.instructions if i.phase == FORWARD for slot in i.outputs]
-        numbers = {}
-        for module, options in self.graph._options.items():
-            for p in module.parameters() if options.stage_id is not None else ():
-                numbers[p.placement] = options.stage_id
-        order = [numbers[where] for where in dict.fromkeys(places) if where in numbers]
+        stages = [(o.stage_id, module, o) for module, o in self.graph._options.items() if o.stage_id is not None]
+        numbers: dict[tuple[int, ...], int] = {}
+        for number, module, options in sorted(stages, key=lambda stage: stage[0]):
+            where = options.stage_placement
+            is_told = isinstance(where, placement)
+            for place in [where] if is_told else [p.placement for p in module.parameters() if p.is_global]:
+                if numbers.setdefault(place.flat, number) != number and is_told:
+                    raise GraphError(
+                        f"{self.graph.name}: the stages {numbers[place.flat]} and {number} are both on {place}; "
+                        "expected a placement for each, or one number for both: module.config.set_stage(id, placement)"
+                    )
+        order = [numbers[ranks] for ranks in stages_of(program) if ranks in numbers]
         if order != list(range(len(order))):
             raise GraphError(
                 f"{self.graph.name}: the data pass through the stages {order}; expected stages that are numbered "

@@ -17,11 +17,12 @@ Clusters Using Megatron-LM" (1F1B and the size of the bubble).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from miniflow.errors import ArgumentError, GraphError
-from miniflow.graph.ir import BACKWARD, FORWARD, Instruction
+from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program
+from miniflow.parallel.tensors import Boxing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,20 @@ class Task(NamedTuple):
 def task_of(instruction: Instruction) -> Task:
     """The task that an instruction belongs to."""
     return Task(instruction.stage, instruction.phase, instruction.micro_batch)
+
+
+def stages_of(program: Program) -> list[tuple[int, ...]]:
+    """The ranks of the stages of a program over global arrays, in the order of the data: by what moves from one to
+    another, else by which computes first."""
+    forward = [i for i in program.instructions if i.phase == FORWARD]
+    left = list(dict.fromkeys(slot.device.placement.flat for i in forward for slot in i.outputs))
+    moves = [(i.inputs[0].device.placement.flat, i.output.device.placement.flat) for i in forward if i.op is Boxing]
+    order: list[tuple[int, ...]] = []
+    while left:
+        waiting = {b for a, b in moves if a != b and a in left}
+        order.append(next((ranks for ranks in left if ranks not in waiting), left[0]))
+        left.remove(order[-1])
+    return order
 
 
 Order = list[tuple[str, int]]  # phase and micro-batch of the tasks of a stage
@@ -71,8 +86,9 @@ SCHEDULES: dict[str, Callable[[int, int, int], Order]] = {
 
 
 def in_order_of_readiness(
-    orders: Sequence[Sequence[Task]], is_ready: Callable[[Task], bool], done: Callable[[Task], Any], name: str
-) -> None:
+    orders: Sequence[Sequence[Task]], is_ready: Callable[[Task], bool], done: Callable[[Task], Any], name: str,
+    expected: str = "",
+) -> None:  # fmt: skip
     """Run the tasks of each stage in their order, those that are ready first.
 
     Args:
@@ -80,6 +96,7 @@ def in_order_of_readiness(
         is_ready: whether all that a task needs is there.
         done: called with each task in turn.
         name: of the schedule.
+        expected: what is wrong if it is not the order.
 
     Raises:
         GraphError: if tasks are left, and each stage waits for another.
@@ -89,9 +106,12 @@ def in_order_of_readiness(
         ready = [tasks for tasks in left if tasks and is_ready(tasks[0])]
         if not ready:
             waiting = ", ".join(f"stage {tasks[0].stage} waits with {tasks[0]}" for tasks in left if tasks)
+            order = (
+                "an order in which forward of a micro-batch comes before its backward, and backward of a micro-batch "
+            )
+            order += "before that of the next, since gradients are added up so"
             raise GraphError(
-                f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected an order in which forward of a "
-                "micro-batch comes before its backward, and stages take micro-batches in one order"
+                f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected {expected or order}"
             )
         for tasks in ready:
             done(tasks.pop(0))
@@ -123,14 +143,17 @@ class Schedule:
         function = schedule_of(name)
         self.name = name if isinstance(name, str) else function.__name__
         self.stages, self.micro_batches, self.seconds = stages, micro_batches, seconds
-        self.orders = [[Task(s, *task) for task in function(s, stages, micro_batches)] for s in range(stages)]
-        every = sorted((phase, i) for phase in (FORWARD, BACKWARD) for i in range(micro_batches))
-        for s, order in enumerate(self.orders):
-            if sorted(task[1:] for task in order) != every:
-                tasks = " ".join(map(str, order))
+        every = {(phase, i) for phase in (FORWARD, BACKWARD) for i in range(micro_batches)}
+        self.orders: list[list[Task]] = []
+        for s in range(stages):
+            order = function(s, stages, micro_batches)
+            order = list(order) if isinstance(order, Iterable) else order
+            if not isinstance(order, list) or len(order) != len(every) or any(task not in order for task in every):
                 raise ArgumentError(
-                    f"pipeline: got the order {tasks} for stage {s}; expected F and B of each micro-batch"
+                    f"pipeline: got the order {order!r} for stage {s}; expected F and B of each micro-batch: a list of "
+                    f"the pairs {sorted(every, reverse=True)} in some order"
                 )
+            self.orders.append([Task(s, *task) for task in order])
         self.times: dict[Task, tuple[float, float]] = {}
         free = [0.0] * stages
 
@@ -258,6 +281,6 @@ def schedule_of(name: Any) -> Callable[[int, int, int], Order]:
     """
     if callable(name):
         return name
-    if name not in SCHEDULES:
+    if not isinstance(name, str) or name not in SCHEDULES:
         raise ArgumentError(f"pipeline schedule: got {name!r}; expected one of {list(SCHEDULES)}, or a function")
     return SCHEDULES[name]

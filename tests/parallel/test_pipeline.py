@@ -148,12 +148,96 @@ def forgetful(stage, stages, micro_batches):
     return [("forward", i) for i in range(micro_batches)]
 
 
-@pytest.mark.parametrize("schedule", [backward_first, crossed])
+def last_first(stage, stages, micro_batches):
+    order = range(micro_batches)
+    return [("forward", i) for i in order] + [("backward", i) for i in reversed(order)]
+
+
+@pytest.mark.parametrize("schedule", [backward_first, crossed, last_first])
 def test_a_schedule_that_hangs_is_found(schedule):
     flow.parallel.simulate(2)
     placements = [flow.placement("cpu", [s]) for s in range(2)]
-    with pytest.raises(flow.errors.GraphError, match=f"nobody is ready in the schedule {schedule.__name__}"):
+    what = f"nobody is ready in the schedule {schedule.__name__}.*before that of the next"
+    with pytest.raises(flow.errors.GraphError, match=what):
         train(placements, blocks=2, schedule=schedule)
+
+
+class Back(Stages):
+    """The second block's result goes through the first once more."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        for i in (0, 1):
+            x = self.blocks[i](x.to_global(placement=self.placements[i]))
+        return x
+
+
+class Tied(Stages):
+    """The second block uses the weight of the first too."""
+
+    def __init__(self, placements, sbp=B, blocks=2):
+        super().__init__(placements, sbp, blocks)
+        self.blocks[1].first = self.blocks[0][0].weight
+
+    def forward(self, x):
+        first = self.blocks[0][0].weight
+        if self.placements:
+            first = first.to_global(placement=self.placements[1])
+        return nn.functional.linear(super().forward(x), first)
+
+
+def test_data_that_return_to_a_stage_are_refused():
+    flow.parallel.simulate(2)
+    placements = [flow.placement("cpu", [s]) for s in range(2)]
+    x, y = batch(0)
+    inputs = x.to_global(placements[0], B), y.to_global(placements[1], B)
+    with pytest.raises(flow.errors.GraphError, match="never return to a stage: forward of stage 0 reads what stage 1"):
+        Train(Back(placements, blocks=2), 2)(*inputs)
+    assert Train(Back(placements, blocks=2), 1)(*inputs).shape == ()
+
+
+def test_stages_share_a_weight():
+    flow.parallel.simulate(2)
+    placements = [flow.placement("cpu", [s]) for s in range(2)]
+    losses = []
+    for where in (placements, []):
+        flow.manual_seed(0)
+        graph = Train(Tied(where), 2)
+        x, y = batch(0)
+        inputs = (x.to_global(where[0], B), y.to_global(where[1], B)) if where else (x, y)
+        losses.append([graph(*inputs).numpy() for _ in range(3)])
+    assert_close(np.array(losses[0]), np.array(losses[1]), rtol=1e-5, atol=1e-6)
+
+
+class LabelsFirst(Train):
+    def build(self, x, y):
+        y = y * 1
+        return super().build(x, y)
+
+
+def test_the_last_stage_may_begin():
+    """Stages follow each other as the data do, not as the first lines of build."""
+    flow.parallel.simulate(2)
+    placements = [flow.placement("cpu", [s]) for s in range(2)]
+    flow.manual_seed(0)
+    graph, (x, y) = LabelsFirst(Stages(placements, blocks=2), 4), batch(0)
+    loss = graph(x.to_global(placements[0], B), y.to_global(placements[1], B))
+    assert_close(loss.numpy(), train([], blocks=2, steps=1)[0][0], rtol=1e-5, atol=1e-6)
+
+
+def test_stages_on_one_placement_are_told_of():
+    flow.parallel.simulate(2)
+    placements = [flow.placement("cpu", [s]) for s in (0, 1, 0)]
+    with pytest.raises(flow.errors.GraphError, match=r"the stages 0 and 2 are both on .*ranks=\[0\]"):
+        train(placements, blocks=3)
+
+
+@pytest.mark.parametrize("order", [None, [1, 2], [("F", 0), ("B", 0)], [("forward", 0)] * 2], ids=repr)
+def test_what_is_no_order(order):
+    with pytest.raises(flow.errors.ArgumentError, match=r"for stage 0; expected F and B.*\('backward', 0\)"):
+        Schedule(lambda *sizes: order, 1, 1)
+    with pytest.raises(flow.errors.ArgumentError, match="expected one of"):
+        Train(Stages([]), 1).config.set_pipeline_schedule([order])
 
 
 def test_what_is_refused():

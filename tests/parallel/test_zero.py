@@ -214,6 +214,8 @@ def test_what_is_refused():
     config = Train(make()).config
     with pytest.raises(flow.errors.ArgumentError, match="stage=4"):
         config.enable_zero(True, stage=4)
+    with pytest.raises(flow.errors.ArgumentError, match="stage=True"):
+        config.enable_zero(True, stage=True)
     with pytest.raises(flow.errors.ArgumentError, match="at least 1"):
         config.enable_zero(True, shard_min_size=0)
     with pytest.raises(flow.errors.ArgumentError, match="distributed_split"):

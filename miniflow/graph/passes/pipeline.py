@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from miniflow.graph.ir import Instruction, Program, Slot
+from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
 from miniflow.graph.schedule import Schedule, Task, in_order_of_readiness
 from miniflow.parallel import world
 
@@ -38,13 +38,25 @@ def scheduled(program: Program, schedule: Schedule) -> Program:
         task: {made[slot] for i in instructions for slot in i.waits_for if slot in made} - {task}
         for task, instructions in tasks.items()
     }
+    back = [(task.stage, n.stage) for task in needs for n in needs[task] if is_behind(n, task)]
+    expected = "data that never return to a stage" if back else ""
+    if back:
+        expected += (
+            f": forward of stage {back[0][0]} reads what stage {back[0][1]} makes; move its module, or leave out "
+        )
+        expected += "set_gradient_accumulation_steps"
     order: dict[Task, list[Instruction]] = {}
     in_order_of_readiness(
         schedule.orders, lambda task: needs[task] <= order.keys(), lambda task: order.update({task: tasks[task]}),
-        schedule.name,
+        schedule.name, expected,
     )  # fmt: skip
     body = [instruction for instructions in order.values() for instruction in instructions]
     return program.with_(instructions=[*program.instructions[:first], *body, *program.instructions[last:]])
+
+
+def is_behind(need: Task, task: Task) -> bool:
+    """Whether forward of a micro-batch needs that of a later stage."""
+    return need.phase == task.phase == FORWARD and need.micro_batch == task.micro_batch and need.stage > task.stage
 
 
 def in_one_order(program: Program) -> Program:
