@@ -123,6 +123,8 @@ handler("cast", "to_integer")(lambda g, x, *, dtype: g("Cast", x, to=dtype))
 
 @handler("clamp")
 def clamp(g: Writer, x: Value, low, high) -> str:
-    if any(isinstance(b, Value) and (b.shape or g.opset < 11) for b in (low, high)) or not takes(g, "Clip", x.dtype):
+    arrays = any(isinstance(b, Value) and (b.shape or g.opset < 11) for b in (low, high))
+    one_sided = x.dtype.kind in "iu" and None in (low, high)  # of which onnxruntime's OpenVINO makes 0
+    if arrays or one_sided or not takes(g, "Clip", x.dtype):
         return pointwise(g, "clamp", x, low, high)
     return g("Clip", x, min=g.scalar(low, x), max=g.scalar(high, x))
