@@ -121,6 +121,13 @@ class Lowering:
         found = dict.fromkeys([*self.program.inputs, *[s for s in self.program.outputs if s in self.varying]])
         split = {slot: n for slot in found if (n := parts_of_rows(slot)) > 1}
         number, rows = math.lcm(*split.values()), min((slot.shape[0] for slot in split), default=0)
+        if split.keys().isdisjoint(self.program.inputs):
+            sizes = {slot.shape[0] for slot in self.program.inputs if slot.ndim and slot.shape[0]}
+            others = [slot for slot in split if all(slot.shape[0] % n for n in sizes)]  # their rows are no samples
+            yield from ((slot, 0) for slot in others)
+            found, split = ({s: n for s, n in those.items() if s not in others} for those in (found, split))
+            number = math.lcm(*split.values())
+            rows = max((n for n in sizes if any(slot.shape[0] % n == 0 for slot in split)), default=0)
         for slot in found:
             if slot not in split and (not rows or not slot.ndim or slot.shape[0] % rows):
                 yield slot, 1

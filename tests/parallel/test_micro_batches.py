@@ -79,3 +79,15 @@ def test_rows_that_have_no_equal_parts_are_refused(place):
     step = Step(place, lambda x, y: (x[1:].to_global(sbp=(S(0), B)),))
     with pytest.raises(flow.errors.GraphError, match=r"an output has no equal part of a micro-batch.*to_global"):
         step(values(place, (B, B)), values(place, (B, B)))
+
+
+def test_split_rows_that_are_no_samples_are_refused(place):
+    """Columns that become rows have the order of the micro-batches, not that of the ranks."""
+    x = values(place, (S(1), B))
+    with pytest.raises(flow.errors.GraphError, match="an output has no equal part of a micro-batch"):
+        Step(place, lambda x, y: (x.t(),))(x, x)
+    few = flow.ones(6, 2, placement=place, sbp=(B, B))
+    with pytest.raises(flow.errors.GraphError, match="Step.*_input.* has no equal part of a micro-batch"):
+        Step(place, lambda x, y: (x.reshape(-1).to_global(sbp=(S(0), B)),))(few, few)  # two ranks, three samples
+    *_, turned = Step(place, lambda x, y: (x.t().to_global(sbp=(B, B)),))(x, x)
+    assert_close(turned.numpy(), np.concatenate([part.T for part in np.split(x.numpy(), STEPS)]), rtol=0, atol=0)
