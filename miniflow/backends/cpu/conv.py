@@ -11,7 +11,7 @@ Which one is fastest is guessed from the shapes, or measured: see `search`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -55,30 +55,32 @@ def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilat
     if 0 in first.shape or 0 in second.shape:
         out[...] = 0
         return
-    case, arrays = (x.shape, weight.shape, windows, groups, x.dtype), (out, first, second, x, weight, windows, groups)
-    if searching.get() and (what, case) not in fastest:
-        fastest[what, case] = measured(what, methods(*case), arrays)
-    method = fastest.get((what, case)) if fastest else None
-    (method or next(methods(*case)))(what, *arrays)
+    case = x.shape, weight.shape, windows, groups, x.dtype
+    method = usual(*case)
+    if fastest or searching.get():
+        if searching.get() and (what, case) not in fastest:
+            fastest[what, case] = measured(what, methods(*case), (out, first, second, x, weight, windows, groups))
+        method = fastest.get((what, case), method)
+    method(what, out, first, second, x, weight, windows, groups)
+
+
+def usual(x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, groups: int, dtype: np.dtype) -> Callable:
+    """What is the fastest for most convolutions of such shapes."""
+    if groups == 1:
+        return winograd if conv_winograd.suits(x, weight, windows, dtype) else columns
+    return direct if few_channels(weight, groups) else one_by_one
 
 
 def methods(
     x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, groups: int, dtype: np.dtype
-) -> Iterator[Callable]:
-    """What can compute a convolution of these shapes; first what is the fastest for most."""
-    if groups == 1:
-        if conv_winograd.suits(x, weight, windows, dtype):
-            yield winograd
-        yield columns
-        if conv_winograd.applies(weight, windows, dtype):
-            yield winograd
-    elif few_channels(weight, groups):
-        yield direct
-        yield one_by_one
-    else:
-        yield one_by_one
+) -> list[Callable]:
+    """What can compute a convolution of these shapes; first what is usual."""
+    found = [usual(x, weight, windows, groups, dtype), columns if groups == 1 else one_by_one]
+    if groups == 1 and conv_winograd.applies(weight, windows, dtype):
+        found.append(winograd)
     if weight[1] * weight[0] // groups <= DIRECT_IN_SEARCH:
-        yield direct
+        found.append(direct)
+    return list(dict.fromkeys(found))
 
 
 def columns(what, out, first, second, x, weight, windows, groups):
@@ -116,17 +118,17 @@ def search() -> Iterator[None]:
         searching.reset(token)
 
 
-def measured(what: str, candidates: Iterator[Callable], arrays: tuple) -> Callable:
+def measured(what: str, candidates: Sequence[Callable], arrays: tuple) -> Callable:
     """The fastest of some methods; the first unless another one takes a tenth less."""
     times: dict[Callable, float] = {}
-    for method in dict.fromkeys(candidates):
+    for method in candidates:
         method(what, *arrays)  # compiles
         for _ in range(REPEATS):
             start = time.perf_counter()
             method(what, *arrays)
             times[method] = min(time.perf_counter() - start, times.get(method, np.inf))
-    usual, best = next(iter(times)), min(times, key=times.__getitem__)
-    return best if times[best] < GAIN * times[usual] else usual
+    best = min(times, key=times.__getitem__)
+    return best if times[best] < GAIN * times[candidates[0]] else candidates[0]
 
 
 @unlocked()
