@@ -281,7 +281,8 @@ class GraphConfig:
         call.
 
         What was the fastest is taken from then on for convolutions of these shapes, in other graphs and in eager code
-        too. Numbers differ by rounding from method to method.
+        too. Numbers differ by rounding from method to method. It pays for few channels: convolutions of 1 to 6 and of
+        8 to 8 channels take 0.3 to 0.7 of the time, those of ResNet-18 mostly as long as before.
 
         Args:
             mode: False to time them.
