@@ -103,6 +103,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 OF_UNTRIED_OPS = {  # windows, shapes and parts, which no values can make wrong
     "UPLO", "atol", "ceil_mode", "cell", "count", "count_include_pad", "descending", "dilation", "dim0", "dim1", "dim2",
+    "grad_sbp", "placement", "sbp",
     "eps", "divisor_override", "full_matrices", "groups", "index", "kernel", "mean", "mode", "norm_type", "output_size",
     "padding", "reverse", "rtol", "size", "sizes", "source", "stable", "std", "step", "steps", "stride", "target",
     "training", "widths",
