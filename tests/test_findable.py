@@ -61,5 +61,5 @@ def test_the_root_holds_what_users_know():
     public = {path.stem for path in OPS.parent.glob("*.py")}
     assert public == {
         "__init__", "__main__", "cuda", "device", "distributions", "dtype", "errors", "linalg", "mock_torch", "sbp",
-        "special", "tensor", "typing",
+        "special", "tensor", "typing", "warm",
     }  # fmt: skip
