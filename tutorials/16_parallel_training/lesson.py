@@ -143,7 +143,7 @@ passed = check(16)
 flow.parallel.simulate(4)
 everyone, S, B = flow.placement.all("cpu"), flow.sbp.split, flow.sbp.broadcast
 layer = flow.nn.Linear(6, 3).to_global(everyone, B)
-batch = flow.rand(8, 6, placement=everyone, sbp=B).to_global(sbp=S(0))
+batch = flow.rand(64, 6, placement=everyone, sbp=B).to_global(sbp=S(0))
 layer(batch).sum().backward()
 print(layer.weight.grad.sbp, flow.parallel.stats()["all_reduce"], "bytes, which are 2 (n - 1) T:", 2 * 3 * 3 * 6 * 4)
 
