@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.launches import EPS, Launch, block_sums, empty, made, nans, numbers
 from miniflow.backends.cuda.copy import SAME
 from miniflow.backends.cuda.pointwise import launcher_of
+from miniflow.formulas.update_rules import RULES, numbers_of
 from miniflow.kernels import (
     arg_reduce,
     batch_norm,
@@ -70,12 +71,13 @@ def cross_entropy_rows() -> Launch:
 
 
 def adam() -> Launch:
-    arrays = [(np.abs(numbers(256, seed=seed)),) for seed in range(4)]
-    step_size, root, *options = [np.float32(value) for value in (1e-3, 1, 0.1, 0.999, 0.001, 1e-8, 1, 0)]
-    states = [*arrays, (np.zeros(1, np.float32),), (True, True, False)]
-    norms, own = (np.ones(1, np.float32),), ((step_size,), (root,), (np.float32(0),))  # the norm is not bounded
-    factor, weight_decay, max_norm = np.float64(1), np.float64(0), np.float64(-1)
-    arguments = [(0, 1), *states, norms, own, tuple(options), factor, weight_decay, max_norm]
+    states = [np.abs(numbers(256, seed=seed)) for seed in range(4)]
+    of_parameter = (*states, np.empty(0, np.float32))  # without amsgrad
+    options = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "decoupled_weight_decay": False}
+    options |= {"amsgrad": False, "do_bias_correction": True, "steps": [1]}
+    (row,) = numbers_of(RULES["adam_update"], 1, False, **options)
+    no_bound = (np.ones(1, np.float32),), np.float64(-1)
+    arguments = [(0, 1), (of_parameter,), (tuple(map(np.float32, row)),), *no_bound]
     return Launch(optim.UPDATES["adam_update"], 1, 256, arguments)
 
 

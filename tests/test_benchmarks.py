@@ -117,8 +117,8 @@ def test_unknown_table_is_an_error():
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
     assert (
-        "there is no table speed; expected some of ops, layers, training, graph, sparse, startup, parallel, hostcuda, "
-        "models, onnx, gpu" in result.stderr
+        "there is no table speed; expected some of ops, layers, training, graph, passes, sparse, startup, parallel, "
+        "hostcuda, models, onnx, gpu" in result.stderr
     )
 
 
