@@ -17,11 +17,14 @@ class GlobalReplay(Replay):
     """Runs a lowered program again and again; see `lower`.
 
     Args:
-        clock: takes the times of a pipeline's tasks.
         recorded: the program over global arrays, of one micro-batch.
         program: after all passes.
         config, arena: see `Replay`.
         steps: how many micro-batches make a batch.
+        clock: takes the times of a pipeline's tasks.
+
+    Attributes:
+        inputs, results: the layouts of what a call takes and returns.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class GlobalReplay(Replay):
 
 
 def joined(slot: Slot, shapes: dict[int, tuple[int, ...]], steps: int) -> GlobalMeta:
-    """The layout of an output, of whose shards those of all micro-batches may have been put together."""
+    """The layout of an input or output, of whose shards those of all micro-batches may have been put together."""
     meta = slot.device
     whole = (steps * meta.shape[0], *meta.shape[1:]) if meta.shape else (steps,)
     for shape in (meta.shape, whole):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from compare import assert_close
+from global_training import Block
 
 import miniflow as flow
 from miniflow import nn
@@ -85,23 +86,13 @@ class LeNet:
         return random.normal(size=(rows, 1, 16, 16)).astype(np.float32), random.integers(0, 10, rows)
 
 
-class Attention(nn.Module):
+class Attention(Block):
     def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = (
-            split_outputs(nn.Linear(width, 3 * width, bias=False)),
-            split_inputs(nn.Linear(width, width)),
-        )
-        self.up, self.down = split_outputs(nn.Linear(width, 4 * width)), split_inputs(nn.Linear(4 * width, width))
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        a = flow.softmax(q @ k.mT / (d // self.heads) ** 0.5, -1) @ v
-        x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
-        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+        super().__init__(width, heads)
+        self.qkv = split_outputs(nn.Linear(width, 3 * width, bias=False))  # that of the keys has no gradient
+        split_inputs(self.out)
+        split_outputs(self.up)
+        split_inputs(self.down)
 
 
 class Transformer:

@@ -39,12 +39,13 @@ def scheduled(program: Program, schedule: Schedule) -> Program:
         for task, instructions in tasks.items()
     }
     back = [(task.stage, n.stage) for task in needs for n in needs[task] if is_behind(n, task)]
-    expected = "data that never return to a stage" if back else ""
+    expected = ""
     if back:
-        expected += (
-            f": forward of stage {back[0][0]} reads what stage {back[0][1]} makes; move its module, or leave out "
+        reader, maker = back[0]
+        expected = (
+            f"data that never return to a stage: forward of stage {reader} reads what stage {maker} makes; move its "
+            "module, or leave out set_gradient_accumulation_steps"
         )
-        expected += "set_gradient_accumulation_steps"
     order: dict[Task, list[Instruction]] = {}
     in_order_of_readiness(
         schedule.orders, lambda task: needs[task] <= order.keys(), lambda task: order.update({task: tasks[task]}),
@@ -60,7 +61,8 @@ def is_behind(need: Task, task: Task) -> bool:
 
 
 def in_one_order(program: Program) -> Program:
-    """The program in which each exchange between processes waits for the one before."""
+    """The program in which each exchange between processes waits for the one before: so none is merged with another
+    that looks the same to this rank alone."""
     instructions: list[Instruction] = []
     last: Slot | None = None
     for instruction in program.instructions:
