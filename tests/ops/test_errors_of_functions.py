@@ -137,7 +137,7 @@ def test_wrong_arguments_of_every_operator(row: Row):
             r"got miniflow.float32 labels \(4,\) for input \(4, 3\); expected class indices .*: use labels.long\(\)",
         ),
         (
-            "a layer elsewhere", lambda: flow.nn.Linear(2, 3).to("cuda")(ONES(1, 2)), DeviceError,
+            "a layer elsewhere", lambda: flow.nn.Linear(2, 3).to("cuda")(ONES(1, 2, device="cpu")), DeviceError,
             r"linear: got tensors on cpu and on cuda:0; expected .*: move the other with x.to\('cuda:0'\)",
         ),
         (
