@@ -85,6 +85,22 @@ class Generator:
             self._offset += 1
         return draw
 
+    def numpy(self) -> np.random.Generator:
+        """A NumPy generator that one draw of the stream seeds: for numbers that are wanted in Python, not in tensors.
+
+        Raises:
+            GraphTraceError: in the build of a graph.
+
+        >>> import miniflow as flow
+        >>> a, b = (flow.Generator().manual_seed(7).numpy().beta(2.0, 2.0) for _ in range(2))
+        >>> a == b
+        True
+
+        Source: `numpy.random.Philox`, whose key is the draw.
+        """
+        refuse_while_recording("Generator.numpy")
+        return np.random.Generator(np.random.Philox(key=self.next_draw()))
+
     def get_state(self) -> Tensor:
         """Seed and offset as a uint8 tensor of 16 elements, for `set_state`.
 

@@ -6,6 +6,7 @@ import copy as copies
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from checks import assert_same
 
@@ -39,6 +40,16 @@ def test_generator_state():
     assert Generator().initial_seed() == 67280421310721
     assert generator(-1).initial_seed() == 2**64 - 1
     assert g.seed() == g.initial_seed() != Generator().seed()
+
+
+@pytest.mark.cpu_only("the numbers are NumPy's")
+def test_numpy_generators_are_seeded_by_draws():
+    first, second = (generator(7).numpy().random(4) for _ in range(2))
+    np.testing.assert_array_equal(first, np.random.Generator(np.random.Philox(key=[7, 0])).random(4))
+    np.testing.assert_array_equal(first, second)
+    g = generator(7)
+    assert g.numpy().random() == first[0] and g.numpy().random() != first[0]
+    assert g.next_draw() == (7, 2)
 
 
 def test_default_generator_state():
