@@ -1,4 +1,4 @@
-"""Fetch a file whose contents are known beforehand by their SHA-256."""
+"""Fetch a file, and check that it is the published one by its SHA-256 where that is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from miniflow.serialization.atomic import checksum, replacing
 CHUNK = 1 << 16  # bytes
 
 
-def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float = 30.0) -> Path:
+def download(url: str, path: str | os.PathLike, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
     """Fetch `url` to `path` with a progress bar, unless `path` already has the right contents.
 
     The file appears under its name only when it is whole and its checksum is right.
@@ -24,7 +24,8 @@ def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float =
     Args:
         url: where the file is.
         path: where it goes; missing folders are made.
-        sha256: the SHA-256 of the contents, 64 hexadecimal digits.
+        sha256: the SHA-256 of the contents, 64 hexadecimal digits; without it, a file that is there is right, and one
+            that arrives whole.
         timeout: seconds to wait for the server's next bytes.
 
     Returns:
@@ -35,14 +36,14 @@ def download(url: str, path: str | os.PathLike, sha256: str, *, timeout: float =
             unchanged.
     """
     path = Path(path)
-    if path.is_file() and checksum(path) == sha256:
+    if path.is_file() and sha256 in (None, checksum(path)):
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             with urllib.request.urlopen(url, timeout=timeout) as response:
                 _copy(response, temporary, path.name)
-            if (got := checksum(temporary)) != sha256:
+            if sha256 is not None and (got := checksum(temporary)) != sha256:
                 raise DownloadError(
                     f"download: {url} has SHA-256 {got}; expected {sha256}: that is not the published file"
                 )

@@ -1,0 +1,104 @@
+"""A model of miniflow.vision beside that of torchvision or timm on torch, with weights drawn from names and shapes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from compare import count_comparison
+from models import BATCH, compare_gradients, compare_values, needed, state_of, torch
+
+import miniflow as flow
+from benchmarks.models import numbers
+
+
+def pair(name: str, library: str = "torchvision", theirs: str | None = None, **options: Any) -> tuple[Any, Any]:
+    """Our model and theirs, with the same weights, in evaluation mode.
+
+    Args:
+        name: our model.
+        library: "torchvision" or "timm".
+        theirs: the name there, if it is another.
+        options: for both.
+    """
+    peer = needed(library)
+    make = peer.create_model if library == "timm" else peer.models.get_model
+    other = make(theirs or name, **options).eval()
+    draw = np.random.default_rng(0)
+    state = {
+        key: torch.tensor(numbers(key, tuple(value.shape), draw)) if value.is_floating_point() else value
+        for key, value in other.state_dict().items()
+    }
+    other.load_state_dict(state)
+    mine = flow.vision.models.create_model(name, **options).eval()
+    mine.load_state_dict(state_of(other))
+    return mine, other
+
+
+def check_outputs(name: str, size: int, library: str = "torchvision", **options: Any) -> None:
+    """The outputs of images of this size."""
+    mine, other = pair(name, library, **options)
+    images = np.random.default_rng(1).standard_normal((BATCH, 3, size, size), np.float32)
+    with torch.no_grad(), flow.no_grad():
+        compare_values(mine(flow.tensor(images)), other(torch.tensor(images)))
+
+
+def check_training(name: str, size: int, library: str = "torchvision", batch: int = 4, **options: Any) -> None:
+    """The gradients of a step in training mode, in float64, since a small batch's statistics amplify rounding.
+
+    Nothing is dropped out.
+    """
+    mine, other = pair(name, library, **options)
+    mine, other = mine.double(), other.double()
+    images = np.random.default_rng(1).standard_normal((batch, 3, size, size))
+    found = []
+    for module, tensor in ((mine, flow.tensor), (other, torch.tensor)):
+        for layer in module.train().modules():
+            for rate in {"p", "drop_prob", "drop_rate"} & set(vars(layer)):
+                setattr(layer, rate, 0.0)
+        found.append([*outputs(module(tensor(images)))])
+    draw = np.random.default_rng(2)
+    for got, want in zip(*found, strict=True):  # some models have auxiliary outputs
+        compare_values(got, want)
+    cotangents = [draw.standard_normal(tuple(x.shape)) for x in found[0]]
+    for results, tensor in zip(found, (flow.tensor, torch.tensor), strict=True):
+        sum((x * tensor(cotangent)).sum() for x, cotangent in zip(results, cotangents, strict=True)).backward()
+    compare_gradients(mine, other)
+
+
+def outputs(found: Any) -> list[Any]:
+    """What a model returned, as a list of tensors."""
+    return list(found.values()) if isinstance(found, dict) else list(found) if isinstance(found, tuple) else [found]
+
+
+def check_graph_and_onnx(name: str, size: int, tmp_path: Any, **options: Any) -> None:
+    """In evaluation mode nn.Graph computes what the model computes, and so does onnxruntime with the exported model."""
+    session = importlib.import_module("onnxruntime").InferenceSession
+    model = flow.vision.models.create_model(name, **options).eval()
+    draw = np.random.default_rng(0)
+    state = {
+        key: flow.tensor(numbers(key, tuple(value.shape), draw)) if value.is_floating_point() else value
+        for key, value in model.state_dict().items()
+    }
+    model.load_state_dict(state)
+
+    class Predict(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, images: flow.Tensor) -> flow.Tensor:
+            return self.model(images)
+
+    images = flow.tensor(draw.standard_normal((BATCH, 3, size, size), np.float32))
+    with flow.no_grad():
+        want = model(images).numpy()
+        graph = Predict()
+        got = [graph(images).numpy(), graph(images).numpy()]
+    flow.onnx.export(model, (images,), tmp_path / "model.onnx")
+    run = session(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    got += run.run(None, {run.get_inputs()[0].name: images.numpy()})
+    for found in got:
+        assert np.abs(found - want).max() <= 1e-4 * np.abs(want).max()
+    count_comparison()
