@@ -1,5 +1,5 @@
-"""Computer vision: `vision.models` holds networks for images."""
+"""Computer vision: `vision.models` holds networks for images, `vision.layers` and `vision.ops` their parts."""
 
-from miniflow.vision import models
+from miniflow.vision import layers, models, ops
 
-__all__ = ["models"]
+__all__ = ["layers", "models", "ops"]

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from checks import assert_close
 from models import compare_gradients, compare_values, needed, state_of, torch, vary
+from test_torchvision import peer as with_operators
+from test_torchvision import suppressed
 
 import miniflow as flow
-from miniflow.vision import layers
+from miniflow.vision import layers, ops
+
+peer = with_operators  # the fixture
 
 
 def both(ours, theirs, *inputs, train=False):
@@ -180,3 +184,83 @@ def test_regularization(mode, monkeypatch):
     assert (want == 0).any() or mode == "batch"
     assert_close(mine(flow.tensor(x)), want)
     assert_close(mine.eval()(flow.tensor(x)), x)
+
+
+def boxes_like(n, seed=0, size=40):
+    draw = np.random.default_rng(seed)
+    first = draw.uniform(0, size / 2, (n, 2))
+    return np.concatenate([first, first + draw.uniform(1, size / 2, (n, 2))], 1).astype(np.float32)
+
+
+A, B = boxes_like(7), boxes_like(5, 1)
+LOGITS, BINARY = image(4, 3), (image(4, 3) > 0.3).astype(np.float32)
+FORMATS = ("xyxy", "xywh", "cxcywh")
+BOX_OPERATORS = {
+    **{f"box_convert {a} {b}": ("box_convert", A, a, b) for a in FORMATS for b in FORMATS},
+    "box_area": ("box_area", A),
+    **{f"box_iou {name}": ("box_iou", A, B, name) for name in FORMATS},
+    "box_iou, integer": ("box_iou", (A * 3).astype(np.int64), (B * 3).astype(np.int64)),
+    "generalized_box_iou": ("generalized_box_iou", A, B),
+    **{f"giou loss {r}": ("generalized_box_iou_loss", A[:5], B, r) for r in ("none", "mean", "sum")},
+    "giou loss of none": ("generalized_box_iou_loss", A[:0], B[:0], "mean"),
+    **{f"focal loss {r}": ("sigmoid_focal_loss", LOGITS, BINARY, 0.25, 2.0, r) for r in ("none", "mean", "sum")},
+    "focal loss, no weights": ("sigmoid_focal_loss", LOGITS, BINARY, -1, 1.5),
+    "clip_boxes_to_image": ("clip_boxes_to_image", A * 2 - 20, (30, 25)),
+    "remove_small_boxes": ("remove_small_boxes", A, 9.0),
+}
+
+
+@pytest.mark.parametrize("name", BOX_OPERATORS)
+def test_boxes(name):
+    function, *args = BOX_OPERATORS[name]
+    needed("torchvision")
+    import torchvision
+
+    mine = [flow.tensor(x, requires_grad=x.dtype.kind == "f") if isinstance(x, np.ndarray) else x for x in args]
+    peer = [torch.tensor(x, requires_grad=x.dtype.kind == "f") if isinstance(x, np.ndarray) else x for x in args]
+    got, want = getattr(ops, function)(*mine), getattr(torchvision.ops, function)(*peer)
+    assert_close(got.detach(), want.detach().numpy())
+    if want.requires_grad:
+        cotangent = np.random.default_rng(1).standard_normal(want.shape, np.float32)
+        got.backward(flow.tensor(cotangent))
+        want.backward(torch.tensor(cotangent))
+        assert_close(mine[0].grad, peer[0].grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_batched_nms():
+    boxes, draw = boxes_like(60), np.random.default_rng(2)
+    scores, classes = draw.random(60).astype(np.float32), draw.integers(0, 3, 60)
+    kept = ops.batched_nms(flow.tensor(boxes), flow.tensor(scores), flow.tensor(classes), 0.3).numpy()
+    expected = []
+    for k in range(3):
+        of_class = np.flatnonzero(classes == k)
+        chosen = suppressed(torch.tensor(boxes[of_class]), torch.tensor(scores[of_class]), 0.3)
+        expected += list(of_class[chosen.numpy()])
+    assert 10 < len(expected) < 50
+    np.testing.assert_array_equal(kept, sorted(expected, key=lambda i: -scores[i]))
+    assert ops.batched_nms(flow.zeros(0, 4), flow.zeros(0), flow.zeros(0), 0.5).shape == (0,)
+
+
+@pytest.mark.parametrize("sampling_ratio", [2, -1])
+def test_features_of_boxes(sampling_ratio, peer):
+    maps = {name: image(2, 3, n, n) for name, n in (("0", 32), ("1", 16), ("pool", 4), ("2", 8))}
+    boxes = [boxes_like(6, 0, 256), boxes_like(9, 1, 128)]
+    sizes = [(128, 120), (120, 100)]
+    options = {"canonical_scale": 32, "canonical_level": 3}
+    theirs = peer.ops.MultiScaleRoIAlign(["0", "1", "2"], 3, sampling_ratio, **options)
+    ours = ops.MultiScaleRoIAlign(["0", "1", "2"], 3, sampling_ratio, **options)
+    mine, other = (
+        {name: tensor(x, requires_grad=True) for name, x in maps.items()} for tensor in (flow.tensor, torch.tensor)
+    )
+    got = ours(mine, [flow.tensor(x) for x in boxes], sizes)
+    want = theirs(other, [torch.tensor(x) for x in boxes], sizes)
+    compare_values(got, want)
+    cotangent = np.random.default_rng(1).standard_normal(want.shape, np.float32)
+    got.backward(flow.tensor(cotangent))
+    want.backward(torch.tensor(cotangent))
+    for name in ("0", "1", "2"):
+        assert float(other[name].grad.abs().sum()) > 0
+        compare_values(mine[name].grad, other[name].grad, name)
+    got = ops.roi_align(flow.tensor(maps["1"]), [flow.tensor(x) for x in boxes], (2, 3), 0.125, 2, True)
+    want = peer.ops.roi_align(torch.tensor(maps["1"]), [torch.tensor(x) for x in boxes], (2, 3), 0.125, 2, True)
+    compare_values(got, want)

@@ -18,6 +18,20 @@ from miniflow.vision.layers.blocks import (
     PatchEmbed,
     make_divisible,
 )
+from miniflow.vision.layers.boxes import (
+    MultiScaleRoIAlign,
+    batched_nms,
+    box_area,
+    box_convert,
+    box_iou,
+    clip_boxes_to_image,
+    generalized_box_iou,
+    generalized_box_iou_loss,
+    nms,
+    remove_small_boxes,
+    roi_align,
+    sigmoid_focal_loss,
+)
 from miniflow.vision.layers.regularization import (
     DropBlock,
     DropBlock2d,
@@ -30,6 +44,18 @@ from miniflow.vision.layers.regularization import (
 from miniflow.vision.layers.weight_init import init_convolutions
 
 __all__ = [
+    "MultiScaleRoIAlign",
+    "batched_nms",
+    "box_area",
+    "box_convert",
+    "box_iou",
+    "clip_boxes_to_image",
+    "generalized_box_iou",
+    "generalized_box_iou_loss",
+    "nms",
+    "remove_small_boxes",
+    "roi_align",
+    "sigmoid_focal_loss",
     "FPN",
     "SE",
     "Conv2dNormActivation",
