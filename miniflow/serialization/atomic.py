@@ -121,9 +121,9 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def checksum(path: str | os.PathLike) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
+def checksum(path: str | os.PathLike, algorithm: str = "sha256") -> str:
+    """The SHA-256 of a file, or its MD5, in hexadecimal digits."""
+    digest = hashlib.new(algorithm)
     with open(path, "rb") as file:
         while piece := file.read(PIECE):
             digest.update(piece)

@@ -1,5 +1,8 @@
-"""Computer vision: `vision.models` holds networks for images, `vision.layers` and `vision.ops` their parts."""
+"""Computer vision: `vision.models` holds networks for images, `vision.layers` and `vision.ops` their parts.
 
-from miniflow.vision import layers, models, ops
+`vision.datasets` holds data sets of images.
+"""
 
-__all__ = ["layers", "models", "ops"]
+from miniflow.vision import datasets, layers, models, ops
+
+__all__ = ["datasets", "layers", "models", "ops"]

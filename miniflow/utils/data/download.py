@@ -1,4 +1,4 @@
-"""Fetch a file, and check that it is the published one by its SHA-256 where that is known."""
+"""Fetch a file, and check that it is the published one by its checksum where that is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from miniflow.serialization.atomic import checksum, replacing
 CHUNK = 1 << 16  # bytes
 
 
-def download(url: str, path: str | os.PathLike, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
+def download(url: str, path: str | os.PathLike, digest: str | None = None, *, timeout: float = 30.0) -> Path:
     """Fetch `url` to `path` with a progress bar, unless `path` already has the right contents.
 
     The file appears under its name only when it is whole and its checksum is right.
@@ -24,8 +24,8 @@ def download(url: str, path: str | os.PathLike, sha256: str | None = None, *, ti
     Args:
         url: where the file is.
         path: where it goes; missing folders are made.
-        sha256: the SHA-256 of the contents, 64 hexadecimal digits; without it, a file that is there is right, and one
-            that arrives whole.
+        digest: the SHA-256 of the contents, 64 hexadecimal digits, or their MD5, 32 digits; without it, a file that is
+            there is right, and one that arrives whole.
         timeout: seconds to wait for the server's next bytes.
 
     Returns:
@@ -36,17 +36,16 @@ def download(url: str, path: str | os.PathLike, sha256: str | None = None, *, ti
             unchanged.
     """
     path = Path(path)
-    if path.is_file() and sha256 in (None, checksum(path)):
+    algorithm, name = ("md5", "MD5") if digest and len(digest) == 32 else ("sha256", "SHA-256")
+    if path.is_file() and digest in (None, checksum(path, algorithm)):
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             with urllib.request.urlopen(url, timeout=timeout) as response:
                 _copy(response, temporary, path.name)
-            if sha256 is not None and (got := checksum(temporary)) != sha256:
-                raise DownloadError(
-                    f"download: {url} has SHA-256 {got}; expected {sha256}: that is not the published file"
-                )
+            if digest is not None and (got := checksum(temporary, algorithm)) != digest:
+                raise DownloadError(f"download: {url} has {name} {got}; expected {digest}: it is not the published one")
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise DownloadError(f"download: could not fetch {url} to {path}: {reason or type(error).__name__}") from error

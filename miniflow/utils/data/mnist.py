@@ -67,7 +67,7 @@ def mnist(
     if download:
         images, labels = (read_idx(path) for path in _downloaded(split, root))
     elif root is not None:
-        images, labels = (read_idx(_present(Path(root), name)) for name, _ in FILES[split])
+        images, labels = (read_idx(present(Path(root), name)) for name, _ in FILES[split])
     else:
         images, labels = _bundled(split)
     pixels = images[:, None].astype(np.float32) / np.float32(255)
@@ -102,7 +102,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("MINIFLOW_CACHE") or Path.home() / ".cache" / "miniflow")
 
 
-def _present(folder: Path, name: str) -> Path:
+def present(folder: Path, name: str) -> Path:
     """The file as published, or else unpacked."""
     path = folder / name
     return path if path.is_file() else path.with_suffix("")
