@@ -41,7 +41,7 @@ from miniflow.vision.layers.regularization import (
     drop_path,
     stochastic_depth,
 )
-from miniflow.vision.layers.weight_init import init_convolutions
+from miniflow.vision.layers.weight_init import init_convolutions, init_linears
 
 __all__ = [
     "MultiScaleRoIAlign",
@@ -80,6 +80,7 @@ __all__ = [
     "drop_block2d",
     "drop_path",
     "init_convolutions",
+    "init_linears",
     "make_divisible",
     "stochastic_depth",
 ]

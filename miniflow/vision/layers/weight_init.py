@@ -17,3 +17,11 @@ def init_convolutions(model: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+def init_linears(model: nn.Module, std: float = 0.01) -> None:
+    """Draw the weights of all linear layers from N(0, std^2); biases are zero."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=std)
+            nn.init.zeros_(module.bias)

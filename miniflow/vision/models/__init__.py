@@ -2,6 +2,8 @@
 
 from miniflow.vision.models.lenet import LeNet
 from miniflow.vision.models.mlp import MLP
+from miniflow.vision.models.mobilenetv2 import MobileNetV2, mobilenet_v2
+from miniflow.vision.models.mobilenetv3 import MobileNetV3, mobilenet_v3_large, mobilenet_v3_small
 from miniflow.vision.models.registry import ModelCreator, create_model, get_model, list_models
 from miniflow.vision.models.resnet import (
     ResNet,
