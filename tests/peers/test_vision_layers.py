@@ -1,5 +1,7 @@
 """Layers of miniflow.vision compute, from the same weights, what those of torchvision and timm compute."""
 
+import operator
+
 import numpy as np
 import pytest
 from checks import assert_close
@@ -96,6 +98,80 @@ def test_layers_of_timm(name):
     mine, peer = options(flow.nn), options(torch.nn)
     theirs = getattr(needed("timm").layers, kind)(*peer.pop("args"), **peer)
     both(getattr(layers, kind)(*mine.pop("args"), **mine), theirs, image(*shape))
+
+
+ATTENTION = {  # our class: timm's, arguments of ours, the channels
+    "ECA": ("EcaModule", lambda n: {"channels": n}, 300),
+    "CBAM": ("cbam.CbamModule", lambda n: {"channels": n, "rd_ratio": 0.5, "spatial_kernel_size": 3}, 12),
+    "CoordAtt": ("coord_attn.CoordAttn", lambda n: {"channels": n}, 32),
+    "GlobalContext": ("GlobalContext", lambda n: {"channels": n, "fuse_add": True}, 24),
+    "GlobalContext-add": ("GlobalContext", lambda n: {"channels": n, "fuse_add": True, "fuse_scale": False}, 24),
+    "NonLocal": ("NonLocalAttn", lambda n: {"in_channels": n}, 16),
+    "NonLocal-unscaled": ("NonLocalAttn", lambda n: {"in_channels": n, "use_scale": False}, 16),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_of_timm(name):
+    peer, options, channels = ATTENTION[name]
+    options = options(channels)
+    theirs = operator.attrgetter(peer)(needed("timm").layers)(**options)
+    both(getattr(layers, name.partition("-")[0])(**options), theirs, image(2, channels, 5, 4))
+
+
+@pytest.mark.parametrize("sr_ratio", [1, 2])
+def test_attention_with_spatial_reduction(sr_ratio):
+    needed("timm")
+    from timm.models.pvt_v2 import Attention
+
+    options = {"num_heads": 3, "sr_ratio": sr_ratio, "qkv_bias": sr_ratio == 1}
+    both(layers.SRAttention(12, **options), Attention(12, **options), image(2, 24, 12), (4, 6))
+
+
+def test_gated_channel_transformation_is_its_formula():
+    x, draw = image(2, 5, 3, 4).astype(np.float64), np.random.default_rng(1)
+    alpha, gamma, beta = draw.standard_normal((3, 1, 5, 1, 1))
+    gct = layers.GCT(5, epsilon=0.01).double()
+    assert_close(gct(flow.tensor(x)), x)  # at first
+    gct.load_state_dict({"alpha": alpha, "gamma": gamma, "beta": beta})
+    norm = alpha * np.sqrt((x**2).sum((2, 3), keepdims=True) + 0.01)
+    gate = np.tanh(gamma * norm / np.sqrt((norm**2).mean(1, keepdims=True) + 0.01) + beta)
+    assert_close(gct(flow.tensor(x)).detach(), x * (1 + gate))
+
+
+def test_bottleneck_attention_is_its_formula():
+    functional, x = torch.nn.functional, image(3, 8, 11, 12)
+    bam = layers.BAM(8, reduction=2, dilation=3)
+    state = {name: torch.tensor(value.numpy()) for name, value in bam.state_dict().items()}
+
+    def conv_norm(x, name, **options):
+        x = functional.conv2d(x, state[f"{name}.conv.weight"], state[f"{name}.conv.bias"], **options)
+        return functional.batch_norm(x, None, None, state[f"{name}.bn.weight"], state[f"{name}.bn.bias"], training=True)
+
+    images = torch.tensor(x)
+    channel = conv_norm(conv_norm(images.mean((2, 3), keepdim=True), "channel.1").relu(), "channel.2")
+    place = conv_norm(images, "spatial.0").relu()
+    for name in ("spatial.1", "spatial.2"):
+        place = conv_norm(place, name, padding=3, dilation=3).relu()
+    want = images * (1 + (channel + conv_norm(place, "spatial.3")).sigmoid())
+    assert_close(bam(flow.tensor(x)).detach(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("distribution", ["normal", "truncated_normal", "uniform"])
+@pytest.mark.parametrize("mode", ["fan_in", "fan_out", "fan_avg"])
+def test_initial_weights_are_spread_as_timms(mode, distribution):
+    """Quantiles of many numbers, within four of their standard errors."""
+    timm, chances = needed("timm"), np.linspace(0.02, 0.98, 13)
+    torch.manual_seed(0)
+    flow.manual_seed(0)
+    ours, theirs = flow.empty(60, 40, 5, 5), torch.empty(60, 40, 5, 5)
+    assert layers.variance_scaling_(ours, 2.0, mode, distribution) is ours
+    timm.layers.variance_scaling_(theirs, 2.0, mode, distribution)
+    got, want = ours.numpy().flatten(), theirs.numpy().flatten()
+    np.testing.assert_allclose(np.quantile(got, chances), np.quantile(want, chances), atol=0.05 * want.std())
+    np.testing.assert_allclose([got.std(), got.mean()], [want.std(), 0], atol=0.02 * want.std())
+    if distribution != "normal":
+        np.testing.assert_allclose(got.max(), want.max(), rtol=0.01)
 
 
 @pytest.mark.parametrize("extra", [None, "LastLevelMaxPool", "LastLevelP6P7"])

@@ -1,6 +1,19 @@
 """Layers of networks for images: attention, blocks, regularization, activations, initialization, boxes."""
 
-from miniflow.vision.layers.attention import SE, SEModule, SqueezeExcitation
+from miniflow.vision.layers.activation import hard_sigmoid, hard_swish
+from miniflow.vision.layers.attention import (
+    BAM,
+    CBAM,
+    ECA,
+    GCT,
+    SE,
+    CoordAtt,
+    GlobalContext,
+    NonLocal,
+    SEModule,
+    SqueezeExcitation,
+    SRAttention,
+)
 from miniflow.vision.layers.blocks import (
     FPN,
     Conv2dNormActivation,
@@ -41,46 +54,22 @@ from miniflow.vision.layers.regularization import (
     drop_path,
     stochastic_depth,
 )
-from miniflow.vision.layers.weight_init import init_convolutions, init_linears
+from miniflow.vision.layers.weight_init import (
+    init_convolutions,
+    init_linears,
+    lecun_normal_,
+    trunc_normal_,
+    variance_scaling_,
+)
 
 __all__ = [
-    "MultiScaleRoIAlign",
-    "batched_nms",
-    "box_area",
-    "box_convert",
-    "box_iou",
-    "clip_boxes_to_image",
-    "generalized_box_iou",
-    "generalized_box_iou_loss",
-    "nms",
-    "remove_small_boxes",
-    "roi_align",
-    "sigmoid_focal_loss",
-    "FPN",
-    "SE",
-    "Conv2dNormActivation",
-    "Conv2dSame",
-    "ConvBnAct",
-    "ConvMlp",
-    "DropBlock",
-    "DropBlock2d",
-    "DropPath",
-    "FeaturePyramidNetwork",
-    "FrozenBatchNorm2d",
-    "GatedMlp",
-    "GluMlp",
-    "LastLevelMaxPool",
-    "LastLevelP6P7",
-    "LayerNorm2d",
-    "Mlp",
-    "PatchEmbed",
-    "SEModule",
-    "SqueezeExcitation",
-    "StochasticDepth",
-    "drop_block2d",
-    "drop_path",
-    "init_convolutions",
+    "BAM", "CBAM", "Conv2dNormActivation", "Conv2dSame", "ConvBnAct", "ConvMlp", "CoordAtt", "DropBlock",
+    "DropBlock2d", "DropPath", "ECA", "FPN", "FeaturePyramidNetwork", "FrozenBatchNorm2d", "GCT", "GatedMlp",
+    "GlobalContext", "GluMlp", "LastLevelMaxPool", "LastLevelP6P7", "LayerNorm2d", "Mlp", "MultiScaleRoIAlign",
+    "NonLocal", "PatchEmbed", "SE", "SEModule", "SRAttention", "SqueezeExcitation", "StochasticDepth",
+    "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image", "drop_block2d", "drop_path",
+    "generalized_box_iou", "generalized_box_iou_loss", "hard_sigmoid", "hard_swish", "init_convolutions",
     "init_linears",
-    "make_divisible",
-    "stochastic_depth",
-]
+    "lecun_normal_", "make_divisible", "nms", "remove_small_boxes", "roi_align", "sigmoid_focal_loss",
+    "stochastic_depth", "trunc_normal_", "variance_scaling_",
+]  # fmt: skip

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from miniflow import nn
+from miniflow.errors import ArgumentError
+from miniflow.nn.init import trunc_normal_
+from miniflow.tensor import Tensor
+
+__all__ = ["init_convolutions", "init_linears", "lecun_normal_", "trunc_normal_", "variance_scaling_"]
 
 
 def init_convolutions(model: nn.Module) -> None:
@@ -25,3 +32,39 @@ def init_linears(model: nn.Module, std: float = 0.01) -> None:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
+
+
+def variance_scaling_(tensor: Tensor, scale: float = 1.0, mode: str = "fan_in", distribution: str = "normal") -> Tensor:
+    """Overwrite `tensor` with random numbers of the variance scale / fan, and return it.
+
+    Args:
+        tensor: a weight of shape (outputs, inputs, ...).
+        scale: the variance of the result if inputs have the variance 1.
+        mode: "fan_in", "fan_out" or "fan_avg", the mean of both.
+        distribution: "normal", "truncated_normal" (cut off at two standard deviations) or "uniform".
+
+    Raises:
+        ArgumentError: for another mode or distribution.
+
+    Source: `timm.layers.variance_scaling_`, Keras' `VarianceScaling`.
+    """
+    inputs, outputs = nn.init._calculate_fan_in_and_fan_out(tensor)
+    fans = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}
+    distributions = ("normal", "truncated_normal", "uniform")
+    if mode not in fans or distribution not in distributions:
+        raise ArgumentError(
+            f"variance_scaling_: got mode={mode!r}, distribution={distribution!r}; expected one of {[*fans]}, and one "
+            f"of {[*distributions]}"
+        )
+    std = math.sqrt(scale / fans[mode])
+    if distribution == "uniform":
+        return nn.init.uniform_(tensor, -math.sqrt(3) * std, math.sqrt(3) * std)
+    if distribution == "normal":
+        return nn.init.normal_(tensor, std=std)
+    std /= 0.87962566103423978  # the standard deviation of N(0, 1) between -2 and 2
+    return trunc_normal_(tensor, std=std, a=-2 * std, b=2 * std)
+
+
+def lecun_normal_(tensor: Tensor) -> Tensor:
+    """Truncated normal numbers of the variance 1 / fan_in. LeCun et al., "Efficient BackProp", 1998."""
+    return variance_scaling_(tensor, distribution="truncated_normal")
