@@ -551,7 +551,7 @@ def test_training_is_that_of_the_cpu(name):
     check_training(name)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_in_the_checked_executor(name, checked_executor):
     check_training(name)
@@ -650,6 +650,7 @@ def test_batches_of_a_loader():
     assert sorted(seen) == [0, 1]
 
 
+@pytest.mark.slow
 def test_clipping_gradients(checked_executor):
     x = flow.ones(4, device="cuda", requires_grad=True)
     (x * 3).sum().backward()

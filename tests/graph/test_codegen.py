@@ -373,7 +373,7 @@ def generated():
 GENERATED = list(generated())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", GENERATED, ids=str)
 def test_checks(case):
     run_checked(case)

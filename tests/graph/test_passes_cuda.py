@@ -11,6 +11,7 @@ from miniflow.ops.normalization import BatchNorm
 pytestmark = pytest.mark.usefixtures("checked_executor")
 
 
+@pytest.mark.slow
 def test_batch_norm_with_shortcut_and_relu():
     b = ProgramBuilder(device="cuda")
     x, z = b.input(3, 4, 5, 5), b.input(3, 4, 5, 5)

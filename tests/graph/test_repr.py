@@ -94,6 +94,7 @@ def test_a_module_prints_as_its_part_of_the_graph():
     assert "(CONFIG:config:GraphModule(activation_checkpointing=True, ))" in repr(graph)
 
 
+@pytest.mark.slow
 def test_devices_and_training_are_shown(checked_executor):
     model = nn.Linear(4, 3).cuda()
 

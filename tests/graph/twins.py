@@ -1,6 +1,6 @@
 """Examples of every layer, optimizer and schedule, for the test that their graphs compute what eager mode computes.
 
-`test_equality.py` finds the classes by itself, in `nn`, `optim`, `lr_scheduler` and `vision.models`, and fails for one
+`test_equality.py` finds the classes by itself, in `nn`, `optim` and `lr_scheduler`, and fails for one
 that has no example here: so whatever is added later joins.
 """
 

@@ -392,9 +392,10 @@ def test_python_modules_compute_the_same(name, tmp_path):
         assert result.dtype is value.dtype
 
 
-@pytest.mark.parametrize(
-    "operator", "Loop Resize LSTM Split Clip Pad TopK Attention AffineGrid Dropout Constant".split()
-)
+OPERATORS = "Resize LSTM Split Clip Pad TopK Attention AffineGrid Dropout Constant".split()
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, pytest.param("Loop", marks=pytest.mark.slow)])
 def test_python_modules_of_node_tests(operator, tmp_path):
     cases = [case for case in node_cases()[operator] if case.name not in REASONS][:3]
     assert cases
@@ -439,6 +440,7 @@ def test_models_that_are_refused_write_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_memory_of_loading(tmp_path):
     """At its peak, loading takes at most 2.2 times the memory of the weights."""
     pytest.importorskip("resource")
