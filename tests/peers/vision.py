@@ -36,20 +36,35 @@ def pair(name: str, library: str = "torchvision", theirs: str | None = None, **o
     return mine, other
 
 
-def check_outputs(name: str, size: int, library: str = "torchvision", **options: Any) -> None:
+def check_outputs(
+    name: str, size: int, library: str = "torchvision", theirs: str | None = None, **options: Any
+) -> None:
     """The outputs of images of this size."""
-    mine, other = pair(name, library, **options)
+    mine, other = pair(name, library, theirs, **options)
     images = np.random.default_rng(1).standard_normal((BATCH, 3, size, size), np.float32)
     with torch.no_grad(), flow.no_grad():
         compare_values(mine(flow.tensor(images)), other(torch.tensor(images)))
 
 
-def check_training(name: str, size: int, library: str = "torchvision", batch: int = 4, **options: Any) -> None:
+def check_names(name: str, library: str = "torchvision", theirs: str | None = None, **options: Any) -> None:
+    """The names and shapes in the state dict of a model that is too large to be run here."""
+    peer = needed(library)
+    with torch.device("meta"):
+        other = (peer.create_model if library == "timm" else peer.models.get_model)(theirs or name, **options)
+    want = {key: tuple(value.shape) for key, value in other.state_dict().items()}
+    state = flow.vision.models.create_model(name, **options).state_dict()
+    assert {key: tuple(value.shape) for key, value in state.items()} == want
+    count_comparison()
+
+
+def check_training(
+    name: str, size: int, library: str = "torchvision", theirs: str | None = None, batch: int = 4, **options: Any
+) -> None:
     """The gradients of a step in training mode, in float64, since a small batch's statistics amplify rounding.
 
     Nothing is dropped out.
     """
-    mine, other = pair(name, library, **options)
+    mine, other = pair(name, library, theirs, **options)
     mine, other = mine.double(), other.double()
     images = np.random.default_rng(1).standard_normal((batch, 3, size, size))
     found = []

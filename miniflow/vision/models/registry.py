@@ -27,15 +27,20 @@ class Variant:
         name: under which `create_model` finds it.
         network, *arguments, **options: the network is `network(*arguments, **options)`.
         hub: a repository of the Hugging Face Hub whose `model.safetensors` has weights under the network's own names;
-            without one, the weights are those of torchvision's model of the same name.
+            without one, the weights are those of `source`.
+        source: the library that has the model, "timm/legacy_seresnet50" where its name there is another.
 
     >>> resnet18 = MODELS["resnet18"]
     >>> resnet18
     resnet18: ResNet(BasicBlock, (2, 2, 2, 2))
     """
 
-    def __init__(self, name: str, network: Callable[..., nn.Module], *arguments: Any, hub: str = "", **options: Any):
+    def __init__(
+        self, name: str, network: Callable[..., nn.Module], *arguments: Any, hub: str = "", source: str = "torchvision",
+        **options: Any,
+    ):  # fmt: skip
         self.__name__, self.network, self.arguments, self.options = name, network, arguments, options
+        self.source = source
         self.url = f"{HUB}/{hub}/resolve/main/model.safetensors" if hub else None
         self.__doc__ = f"{self!r}. Options and source: {network.__name__}."
         MODELS[name] = self
@@ -80,8 +85,9 @@ class Variant:
     def _published(self, download: bool) -> Path:
         """The file of trained weights."""
         if not self.path.is_file() and not (download and self.url):
+            library, _, name = self.source.partition("/")
             source = f"{self.url} (download=True fetches it)" if self.url else (
-                f"the state dict of torchvision's {self.__name__}, written by safetensors.torch.save_file"
+                f"the state dict of {library}'s {name or self.__name__}, written by safetensors.torch.save_file"
             )  # fmt: skip
             missing = f"{self.__name__}: there are no trained weights at {self.path}"
             raise CheckpointNotFoundError(f"{missing}; put {source} there, or pass checkpoint=FILE")
