@@ -7,7 +7,8 @@ from models import compare_values, torch
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, CheckpointNotFoundError
+from miniflow.vision import models
 from miniflow.vision.models import style_transfer
 
 DRAW = np.random.default_rng(0)
@@ -116,3 +117,6 @@ def test_what_is_refused(features):
         style_transfer.vgg_features(features[0], flow.zeros(1, 3, 8, 8), ["relu9_1"])
     with pytest.raises(ArgumentError, match="got style_model='monet'; expected one of .*'rain_princess'"):
         style_transfer.neural_style_transfer(style_model="monet")
+    with pytest.raises(CheckpointNotFoundError, match=r"fast_neural_style's udnie, .*") as caught:
+        models.create_model("neural_style_transfer", True, style_model="udnie")
+    assert "neural_style_transfer_udnie.safetensors" in str(caught.value)

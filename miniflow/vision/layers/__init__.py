@@ -61,15 +61,3 @@ from miniflow.vision.layers.weight_init import (
     trunc_normal_,
     variance_scaling_,
 )
-
-__all__ = [
-    "BAM", "CBAM", "Conv2dNormActivation", "Conv2dSame", "ConvBnAct", "ConvMlp", "CoordAtt", "DropBlock",
-    "DropBlock2d", "DropPath", "ECA", "FPN", "FeaturePyramidNetwork", "FrozenBatchNorm2d", "GCT", "GatedMlp",
-    "GlobalContext", "GluMlp", "LastLevelMaxPool", "LastLevelP6P7", "LayerNorm2d", "Mlp", "MultiScaleRoIAlign",
-    "NonLocal", "PatchEmbed", "SE", "SEModule", "SRAttention", "SqueezeExcitation", "StochasticDepth",
-    "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image", "drop_block2d", "drop_path",
-    "generalized_box_iou", "generalized_box_iou_loss", "hard_sigmoid", "hard_swish", "init_convolutions",
-    "init_linears",
-    "lecun_normal_", "make_divisible", "nms", "remove_small_boxes", "roi_align", "sigmoid_focal_loss",
-    "stochastic_depth", "trunc_normal_", "variance_scaling_",
-]  # fmt: skip

@@ -41,3 +41,4 @@ from miniflow.vision.models.senet import (
     se_resnext101_32x4d,
     senet154,
 )
+from miniflow.vision.models.style_transfer import NeuralStyleTransfer, neural_style_transfer, transfer_style

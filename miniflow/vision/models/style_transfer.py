@@ -79,7 +79,7 @@ class NeuralStyleTransfer(nn.Module):
 
 
 STYLES = {
-    style: Variant(f"neural_style_transfer_{style}", NeuralStyleTransfer)
+    style: Variant(f"neural_style_transfer_{style}", NeuralStyleTransfer, source=f"fast_neural_style/{style}")
     for style in ("sketch", "candy", "mosaic", "rain_princess", "udnie")
 }
 
@@ -140,10 +140,10 @@ def transfer_style(
     style_layers: Sequence[str] = ("relu1_1", "relu2_1", "relu3_1", "relu4_1", "relu5_1"),
     content_weight: float = 1.0, style_weight: float = 1e6, callback: Callable[[float], Any] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Change an image, from `content`, until its features are those of `content` and their Gram matrices those of `style`.
+    """An image whose features are those of `content`, while their Gram matrices are those of `style`.
 
     The loss is content_weight * mean((F - P)^2), summed over the content layers, plus style_weight *
-    mean((G - A)^2), summed over the style layers. L-BFGS makes it smaller.
+    mean((G - A)^2), summed over the style layers. L-BFGS makes it smaller, from `content` on.
 
     Args:
         content, style: images (1, 3, H, W), from 0 to 1; their sizes may differ.
