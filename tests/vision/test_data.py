@@ -1,0 +1,148 @@
+"""What batches and images become at random: the parts that do not need Pillow."""
+
+import numpy as np
+import pytest
+
+import miniflow as flow
+from miniflow.errors import ArgumentError, ShapeError
+from miniflow.vision import data
+
+LABELS = flow.tensor([0, 1, 2, 3, 1, 0])
+
+
+def batch(seed: int = 0, n: int = 6) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 3, 8, 10)).astype(np.float32)
+
+
+def one_hot(smoothing: float = 0.0) -> np.ndarray:
+    return np.eye(4)[LABELS.numpy()] * (1 - smoothing) + smoothing / 4
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_mixup_mixes_images_and_labels_by_the_same_share(mode):
+    flow.manual_seed(1)
+    x = batch()
+    mixed, labels = data.Mixup(mode=mode, label_smoothing=0.2, num_classes=4)(flow.tensor(x), LABELS)
+    own = x.reshape(6, -1).astype(np.float64)
+    other = own[::-1]
+    lam = ((mixed.numpy().reshape(6, -1) - other) * (own - other)).sum(1) / ((own - other) ** 2).sum(1)
+    expected = lam[:, None] * own + (1 - lam[:, None]) * other
+    np.testing.assert_allclose(mixed.numpy().reshape(6, -1), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        labels.numpy(), lam[:, None] * one_hot(0.2) + (1 - lam[:, None]) * one_hot(0.2)[::-1], atol=1e-5
+    )
+    assert ((lam > 0) & (lam < 1)).all() and len({round(x, 4) for x in lam}) == {"batch": 1, "pair": 3, "elem": 6}[mode]
+    assert mode == "elem" or np.allclose(lam, lam[::-1], atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_cutmix_takes_a_box_and_as_much_of_the_label(mode):
+    flow.manual_seed(3)
+    x = batch()
+    mixed, labels = data.CutMix(num_classes=4, mode=mode)(flow.tensor(x), LABELS)
+    from_other = (mixed.numpy() == x[::-1]).all(1)  # (N, H, W)
+    np.testing.assert_array_equal(mixed.numpy(), np.where(from_other[:, None], x[::-1], x))
+    for mask in from_other:
+        rows, columns = mask.any(1), mask.any(0)
+        np.testing.assert_array_equal(mask, rows[:, None] & columns)
+        assert all((np.diff(np.flatnonzero(line)) == 1).all() for line in (rows, columns))
+    lam = 1 - from_other.mean((1, 2))[:, None]
+    np.testing.assert_allclose(labels.numpy(), lam * one_hot() + (1 - lam) * one_hot()[::-1], atol=1e-6)
+    assert len({mask.tobytes() for mask in from_other}) == {"batch": 1, "pair": 3, "elem": 6}[mode]
+    assert mode != "pair" or (from_other == from_other[::-1]).all()
+
+
+def test_shares_have_the_distributions_of_the_papers():
+    flow.manual_seed(5)
+    mixup = data.Mixup(mixup_alpha=0.5, cutmix_alpha=2.0, prob=0.8, switch_prob=0.3)
+    lam, use_cutmix = mixup.draw(20_000, flow.default_generator.numpy())
+    assert abs((lam == 1).mean() - 0.2) < 0.02 and abs(use_cutmix.mean() - 0.3) < 0.02
+    for chosen, alpha in ((use_cutmix, 2.0), (~use_cutmix, 0.5)):
+        mixed = lam[chosen & (lam < 1)]
+        assert abs(mixed.mean() - 0.5) < 0.02 and abs(mixed.var() - 1 / (4 * (2 * alpha + 1))) < 0.01
+    mixup.mixup_enabled = False
+    assert (mixup.draw(9, flow.default_generator.numpy())[0] == 1).all()
+    assert data.CutMix().draw(9, flow.default_generator.numpy())[1].all()
+    assert not data.Mixup().draw(9, flow.default_generator.numpy())[1].any()
+
+
+def test_boxes_of_given_sizes_are_inside():
+    for _ in range(50):
+        (top, bottom, left, right), lam = data.cutmix_bbox_and_lam((3, 20, 30), 0.9, ratio_minmax=(0.2, 0.8))
+        assert 0 <= top < bottom <= 20 and 0 <= left < right <= 30
+        assert 4 <= bottom - top < 16 and 6 <= right - left < 24
+        assert lam == pytest.approx(1 - (bottom - top) * (right - left) / 600)
+    assert data.cutmix_bbox_and_lam((3, 20, 30), 0.75, correct_lam=False)[1] == 0.75
+
+
+def test_what_is_drawn_is_flows_and_repeats():
+    both = data.Mixup(cutmix_alpha=1.0, mode="elem", num_classes=4)
+    erasing = data.RandomErasing(1.0, mode="pixel")
+    found = []
+    for _ in range(2):
+        flow.manual_seed(7)
+        x, y = both(flow.tensor(batch()), LABELS)
+        found.append((x.numpy(), y.numpy(), erasing(x).numpy()))
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(found[0][0], both(flow.tensor(batch()), LABELS)[0].numpy())
+
+
+def test_mixup_errors():
+    with pytest.raises(ShapeError, match="Mixup: got a batch of 5 images; expected an even number: use drop_last=True"):
+        data.Mixup()(flow.zeros(5, 3, 4, 4), flow.zeros(5).long())
+    with pytest.raises(ArgumentError, match="got mode='all'; expected 'batch', 'pair' or 'elem'"):
+        data.Mixup(mode="all")
+    with pytest.raises(ArgumentError, match="mixup_alpha=0 and cutmix_alpha=0.0; expected one of them above 0"):
+        data.Mixup(mixup_alpha=0)
+
+
+@pytest.mark.parametrize("mode", ["const", "rand", "pixel"])
+def test_random_erasing(mode):
+    flow.manual_seed(2)
+    x = np.full((40, 3, 16, 20), 7.0, np.float32)
+    given = flow.tensor(x)
+    y = data.RandomErasing(0.5, 0.1, 0.3, 0.5, mode=mode, num_splits=4)(given).numpy()
+    np.testing.assert_array_equal(given.numpy(), x)
+    erased = (y != 7).all(1)
+    np.testing.assert_array_equal(y, np.where(erased[:, None], y, 7))
+    assert not erased[:10].any() and 5 < erased.any((1, 2)).sum() < 25
+    for image, mask in zip(y, erased, strict=True):
+        rows, columns = mask.any(1).sum(), mask.any(0).sum()
+        assert mask.sum() == rows * columns
+        if rows:
+            assert 0.05 < mask.mean() < 0.4 and 0.4 < rows / columns < 2.5
+            colours = len(np.unique(image[:, mask], axis=1).T)
+            assert colours == (mask.sum() if mode == "pixel" else 1)
+            assert (image[:, mask] == 0).all() == (mode == "const")
+
+
+def test_erased_areas_are_divided_by_their_number():
+    erasing = data.RandomErasing(1.0, 0.2, 0.2, min_aspect=1.0, min_count=4)
+    flow.manual_seed(0)
+    erased = [(erasing(flow.ones(1, 40, 40)).numpy() == 0).mean() for _ in range(20)]
+    assert 0.1 < np.mean(erased) < 0.2025 and max(erased) > 0.15
+    with pytest.raises(ArgumentError, match="got mode='noise'; expected 'const', 'rand' or 'pixel'"):
+        data.RandomErasing(mode="noise")
+
+
+def test_collation_of_bytes():
+    images = np.random.default_rng(0).integers(0, 256, (4, 2, 3, 5, 6)).astype(np.uint8)  # (N, views, C, H, W)
+    x, y = data.fast_collate([(image[0], i) for i, image in enumerate(images)])
+    assert x.dtype is flow.uint8 and y.dtype is flow.int64 and y.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(x.numpy(), images[:, 0])
+    x, y = data.fast_collate([((flow.tensor(image[0]), flow.tensor(image[1])), i) for i, image in enumerate(images)])
+    np.testing.assert_array_equal(x.numpy(), np.concatenate([images[:, 0], images[:, 1]]))
+    assert y.tolist() == [0, 1, 2, 3] * 2
+
+
+def test_loaders_mix_while_they_collate():
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 5, 6)).astype(np.uint8)
+    collate = data.FastCollateMixup(num_classes=8, label_smoothing=0.0)
+    loader = flow.utils.data.DataLoader([(x, i) for i, x in enumerate(images)], batch_size=4, collate_fn=collate)
+    for k, (x, y) in enumerate(loader):
+        own, y = images[4 * k : 4 * k + 4].astype(np.float64), y.numpy().astype(np.float64)
+        lam = y[0, 4 * k]
+        np.testing.assert_allclose(x.numpy(), np.rint(lam * own + (1 - lam) * own[::-1]), atol=1)
+        np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
+        assert x.dtype is flow.uint8 and 0 < lam < 1
