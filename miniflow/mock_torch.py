@@ -10,7 +10,8 @@
 While it is enabled, `import torch` and `import torch.nn.functional` give modules that look names up in `miniflow`,
 `miniflow.nn.functional` and so on. A name that miniflow lacks can be imported, since many programs import more than
 they use; using it raises an AttributeError that names it, and so does making an object of a class derived from it.
-`torch.name` raises at once, so that `hasattr` is right.
+`torch.name` raises at once, so that `hasattr` is right. `import torchvision` and `import flowvision` give
+`miniflow.vision` where they are not installed; where they are, their own source runs on miniflow.
 
 Modules that were imported before, torch among them, are set aside, and come back untouched with `disable`. Modules
 that were imported meanwhile keep what they imported; they stay in `sys.modules`, except the mock itself.
@@ -237,6 +238,8 @@ STAND_INS: dict[str, dict[str, Any]] = {
     },
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
 }
+VISION = ("torchvision", "flowvision")
+"""Libraries that `miniflow.vision` stands for where they are not installed."""
 MODULES = {  # the module of miniflow that stands for one of torch, where the name is another
     "torch.autograd.functional": "miniflow.func.functional",
     "torch.cuda.amp": "miniflow.amp",
@@ -274,16 +277,17 @@ class Mock(ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `torch` and everything in it, and `safetensors.torch`, which is compiled for PyTorch's tensors."""
+    """Finds `torch`, `safetensors.torch`, whose other half is compiled for PyTorch, and libraries that are absent."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if not _is_torch(fullname):
+        if not _is_mocked(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        same = "miniflow.nn" if spec.name.startswith("torch.nn.modules") else "miniflow" + spec.name[len("torch") :]
-        name = MODULES.get(spec.name, same)
+        root, _, rest = spec.name.partition(".")
+        same = ".".join(filter(None, ("miniflow.vision" if root in VISION else "miniflow", rest)))
+        name = MODULES.get(spec.name, "miniflow.nn" if spec.name.startswith("torch.nn.modules") else same)
         parent, _, last = name.rpartition(".")
         try:
             real = importlib.import_module(name)
@@ -320,7 +324,7 @@ class enable:
         MODULES.update(extra_dict or {})
         self.was_enabled = is_enabled()
         if not self.was_enabled:
-            enable.aside = _take_torch()
+            enable.aside = _take_mocked()
             sys.meta_path.insert(0, self.finder)
             importlib.import_module("safetensors.torch")  # source reads it off `safetensors`, whoever imported that
 
@@ -336,7 +340,7 @@ def disable() -> None:
     """Let `import torch` give PyTorch again, if it is installed."""
     if is_enabled():
         sys.meta_path.remove(enable.finder)
-        _take_torch()
+        _take_mocked()
         sys.modules.update(enable.aside)
         if "safetensors.torch" in enable.aside:
             sys.modules["safetensors"].torch = enable.aside["safetensors.torch"]
@@ -347,13 +351,18 @@ def is_enabled() -> bool:
     return enable.finder in sys.meta_path
 
 
-def _is_torch(name: str) -> bool:
-    return name.partition(".")[0] == "torch" or name == "safetensors.torch"
+def _is_mocked(name: str) -> bool:
+    root = name.partition(".")[0]
+    return root == "torch" or name == "safetensors.torch" or (root in VISION and not _is_installed(root))
 
 
-def _take_torch() -> dict[str, ModuleType]:
-    """Remove torch from the modules that were imported; returns them."""
-    names = [name for name in sys.modules if _is_torch(name)]
+def _is_installed(library: str) -> bool:
+    return importlib.machinery.PathFinder.find_spec(library) is not None
+
+
+def _take_mocked() -> dict[str, ModuleType]:
+    """Remove what is mocked from the modules that were imported; returns them."""
+    names = [name for name in sys.modules if _is_mocked(name)]
     return {name: sys.modules.pop(name) for name in names}
 
 

@@ -1,5 +1,6 @@
 """`import torch` gives miniflow while the mock is enabled, and what was there before afterwards."""
 
+import importlib
 import subprocess
 import sys
 
@@ -180,6 +181,21 @@ def test_further_modules(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_torch")
+@pytest.mark.parametrize("library", ["torchvision", "flowvision"])
+def test_vision_stands_for_libraries_that_are_not_installed(library, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(flow.mock_torch, "_is_installed", lambda name: False)
+    with flow.mock_torch.enable():
+        found = importlib.import_module(library)
+        models = importlib.import_module(f"{library}.models.resnet")
+        assert found.models.resnet18 is models.resnet18 is flow.vision.models.resnet18
+        assert found.ops.nms is flow.nms and not hasattr(found.models, "nothing")
+    assert library not in sys.modules
+    monkeypatch.setattr(flow.mock_torch, "_is_installed", lambda name: True)
+    assert not flow.mock_torch._is_mocked(library)
+
+
 def test_it_nests_and_is_switched_by_hand():
     mock_torch.enable()
     with mock_torch.enable():
