@@ -1,5 +1,6 @@
 """Networks for images: classes, and variants by name, such as `resnet18(num_classes=10)`."""
 
+from miniflow.vision.models import segmentation
 from miniflow.vision.models.ghostnet import GhostNet, ghostnet_050, ghostnet_100, ghostnet_130
 from miniflow.vision.models.lenet import LeNet
 from miniflow.vision.models.mlp import MLP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class Variant:
         hub: a repository of the Hugging Face Hub whose `model.safetensors` has weights under the network's own names;
             without one, the weights are those of `source`.
         source: the library that has the model, "timm/legacy_seresnet50" where its name there is another.
+        trained: options of the network when trained weights are to be loaded.
 
     >>> resnet18 = MODELS["resnet18"]
     >>> resnet18
@@ -37,10 +38,10 @@ class Variant:
 
     def __init__(
         self, name: str, network: Callable[..., nn.Module], *arguments: Any, hub: str = "", source: str = "torchvision",
-        **options: Any,
+        trained: Mapping[str, Any] | None = None, **options: Any,
     ):  # fmt: skip
         self.__name__, self.network, self.arguments, self.options = name, network, arguments, options
-        self.source = source
+        self.source, self.trained = source, trained or {}
         self.url = f"{HUB}/{hub}/resolve/main/model.safetensors" if hub else None
         self.__doc__ = f"{self!r}. Options and source: {network.__name__}."
         MODELS[name] = self
@@ -70,8 +71,10 @@ class Variant:
             CheckpointError: if the file holds the weights of another network.
             DownloadError: if the file cannot be fetched.
         """
-        model = self.network(*self.arguments, **{**self.options, **options})
-        if checkpoint is None and (pretrained or weights is not None):
+        pretrained = pretrained or weights is not None
+        trained = self.trained if pretrained else {}
+        model = self.network(*self.arguments, **{**self.options, **trained, **options})
+        if checkpoint is None and pretrained:
             checkpoint = self._published(download)
         if checkpoint is not None:
             load_weights(model, checkpoint)
