@@ -16,20 +16,25 @@ may hold at that moment, its loader takes `multiprocessing_context="forkserver"`
 two need a data set that can be pickled (tensors may be in it) and a guarded main.
 
 A Tensor, which refuses to be pickled, travels as its array. Pickle is safe here and only here: the other end is our own
-child or parent process, nobody else has the connection, and nothing is kept.
+child or parent process, nobody else has the connection, and nothing is kept. The bytes of large arrays are not in the
+pickle: on Linux they travel as files in memory, of which the connection passes the descriptors. A pipe holds 64 KB, and
+to pass 38 MB of images through it takes the parent 70 ms instead of 20.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import io
 import itertools
 import math
 import multiprocessing.util
+import os
 import pickle
 import queue
 import random
 import signal
+import socket
 import threading
 import time
 import traceback
@@ -37,7 +42,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
-from multiprocessing.reduction import ForkingPickler
+from multiprocessing.reduction import ForkingPickler, recvfds, sendfds
 from typing import Any
 
 import numpy as np
@@ -49,6 +54,7 @@ from miniflow.ops.generator import manual_seed
 from miniflow.tensor import Tensor
 from miniflow.utils.data.dataset import Dataset
 
+LARGE = 2**17 if hasattr(os, "memfd_create") else math.inf  # bytes of an array that travels beside the pickle
 GRACE_SECONDS = 1.0  # how long workers have to end by themselves before they are killed
 HINTS = {  # exit code -> a likely cause
     -9: "killed by SIGKILL: out of memory? Use fewer workers or smaller batches",
@@ -126,7 +132,7 @@ def run_worker(id: int, job: Job, connection: Connection, parents: Connection) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads.SHARED_FROM = math.inf  # the workers are the parallelism: one thread each
-    outbox: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+    outbox: queue.SimpleQueue[Packed] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(connection, outbox), daemon=True).start()
     epoch = None
     with no_grad(), contextlib.suppress(EOFError, OSError):  # the parent is gone
@@ -136,9 +142,9 @@ def run_worker(id: int, job: Job, connection: Connection, parents: Connection) -
                 if seed != epoch:
                     _seed(id, job, seed + id, first=epoch is None)
                     epoch, fetch = seed, job.begin_epoch()
-                answer = ForkingPickler.dumps((fetch(task), None))
+                answer = Packed((fetch(task), None))
             except Exception as error:
-                answer = ForkingPickler.dumps((None, _describe(error)))
+                answer = Packed((None, _describe(error)))
             outbox.put(answer)
 
 
@@ -153,10 +159,54 @@ def _seed(id: int, job: Job, seed: int, first: bool) -> None:
         job.init(id)
 
 
-def _send_all(connection: Connection, outbox: queue.SimpleQueue[memoryview]) -> None:
+def _send_all(connection: Connection, outbox: queue.SimpleQueue[Packed]) -> None:
     with contextlib.suppress(OSError):  # the parent is gone
         while True:
-            connection.send_bytes(outbox.get())
+            outbox.get().send(connection)
+
+
+class Packed:
+    """An answer, pickled; large arrays are in files in memory, which go with the last descriptor of them."""
+
+    def __init__(self, answer: Any):
+        self.files: list[int] = []
+        stream = io.BytesIO()
+        ForkingPickler(stream, 5, True, self._is_small).dump(answer)
+        self.pickle = stream.getbuffer()
+
+    def _is_small(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether an array belongs into the pickle; others are written to a file."""
+        data = buffer.raw()
+        if data.nbytes < LARGE:
+            return True
+        self.files.append(os.memfd_create("batch"))
+        with open(self.files[-1], "wb", closefd=False) as file:
+            file.write(data)
+        return False
+
+    def send(self, connection: Connection) -> None:
+        """To the parent."""
+        connection.send(len(self.files))
+        connection.send_bytes(self.pickle)
+        if self.files:
+            with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as sender:
+                sendfds(sender, self.files)
+        for file in self.files:
+            os.close(file)
+
+
+def _receive(connection: Connection) -> Any:
+    """The answer that was packed."""
+    count, pickled, buffers = connection.recv(), connection.recv_bytes(), []
+    if count:
+        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as receiver:
+            files = recvfds(receiver, count)
+        for descriptor in files:
+            with open(descriptor, "rb") as file:
+                buffers.append(np.empty(file.tell(), np.uint8))  # it stands at the end
+                file.seek(0)
+                file.readinto(buffers[-1])
+    return pickle.loads(pickled, buffers=buffers)
 
 
 def _describe(error: Exception) -> tuple[Exception | None, str]:
@@ -212,7 +262,7 @@ class Worker:
                 raise WorkerError(
                     f"{self.name} sent no batch within timeout={timeout} seconds; pass a longer one, or 0 for none"
                 )
-            batch, failure = self.connection.recv()
+            batch, failure = _receive(self.connection)
         except (EOFError, OSError):
             self.process.join(GRACE_SECONDS)
             code = self.process.exitcode

@@ -1,6 +1,7 @@
 """Worker processes: their failures arrive, and none of them outlives its use."""
 
 import gc
+import math
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 import miniflow as flow
 from miniflow.errors import WorkerError
-from miniflow.utils.data import DataLoader, Dataset
+from miniflow.utils.data import DataLoader, Dataset, workers
 
 SLOW = 60  # seconds: longer than any test may take
 
@@ -206,8 +207,24 @@ def test_a_worker_killed_from_outside_while_it_is_awaited():
     assert time.monotonic() - begin < 5
 
 
-def test_a_worker_killed_while_it_sends():
+def test_large_arrays_travel_in_files_that_are_closed():
+    class Large(Numbers):
+        def __getitem__(self, index):
+            array = np.arange(300_000, dtype=np.int32).reshape(500, 600) + index
+            return flow.from_numpy(array), array.T, np.float32(0.5)
+
+    opened = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    for i, (tensor, transposed, small) in enumerate(DataLoader(Large(4), num_workers=2, batch_size=None)):
+        expected = np.arange(300_000, dtype=np.int32).reshape(500, 600) + i
+        np.testing.assert_array_equal(tensor.numpy(), expected, strict=True)
+        np.testing.assert_array_equal(transposed.numpy(), expected.T, strict=True)
+        assert tensor.add_(1)[0, 0] == i + 1 and small == 0.5
+    assert i == 3 and (opened is None or len(os.listdir("/proc/self/fd")) <= opened)
+
+
+def test_a_worker_killed_while_it_sends(monkeypatch):
     """The parent has read half of a batch; the rest will never come."""
+    monkeypatch.setattr(workers, "LARGE", math.inf)  # all of it through the connection
 
     def kill_soon(index):
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
