@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from compare import count_comparison
@@ -24,23 +27,30 @@ def pair(name: str, library: str = "torchvision", theirs: str | None = None, **o
     """
     peer = needed(library)
     make = peer.create_model if library == "timm" else peer.models.get_model
-    other = make(theirs or name, **options).eval()
+    with undrawn():
+        mine = flow.vision.models.create_model(name, **options)
+    return equal(mine, make(theirs or name, **options))
+
+
+def equal(mine: Any, other: Any) -> tuple[Any, Any]:
+    """Both, with the same weights, in evaluation mode."""
     draw = np.random.default_rng(0)
-    state = {
-        key: torch.tensor(numbers(key, tuple(value.shape), draw)) if value.is_floating_point() else value
-        for key, value in other.state_dict().items()
-    }
-    other.load_state_dict(state)
-    mine = flow.vision.models.create_model(name, **options).eval()
+    for key, value in other.state_dict().items():
+        if value.is_floating_point():
+            value.copy_(torch.tensor(numbers(key, tuple(value.shape), draw)))
     mine.load_state_dict(state_of(other))
-    return mine, other
+    return mine.eval(), other.eval()
 
 
 def check_outputs(
     name: str, size: int, library: str = "torchvision", theirs: str | None = None, **options: Any
 ) -> None:
     """The outputs of images of this size."""
-    mine, other = pair(name, library, theirs, **options)
+    compare_outputs(*pair(name, library, theirs, **options), size)
+
+
+def compare_outputs(mine: Any, other: Any, size: int) -> None:
+    """Of our model and theirs."""
     images = np.random.default_rng(1).standard_normal((BATCH, 3, size, size), np.float32)
     with torch.no_grad(), flow.no_grad():
         found = mine(flow.tensor(images)), other(torch.tensor(images))
@@ -54,9 +64,19 @@ def check_names(name: str, library: str = "torchvision", theirs: str | None = No
     with torch.device("meta"):
         other = (peer.create_model if library == "timm" else peer.models.get_model)(theirs or name, **options)
     want = {key: tuple(value.shape) for key, value in other.state_dict().items()}
-    state = flow.vision.models.create_model(name, **options).state_dict()
+    with undrawn():
+        state = flow.vision.models.create_model(name, **options).state_dict()
     assert {key: tuple(value.shape) for key, value in state.items()} == want
     count_comparison()
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Where models are made without first weights, which takes no time and hardly any memory."""
+    with ExitStack() as stack:
+        for name in ("uniform_", "normal_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"):
+            stack.enter_context(patch.object(flow.nn.init, name, lambda tensor, *_, **__: tensor))
+        yield
 
 
 def check_training(
@@ -66,7 +86,11 @@ def check_training(
 
     Nothing is dropped out.
     """
-    mine, other = pair(name, library, theirs, **options)
+    compare_training(*pair(name, library, theirs, **options), size, batch)
+
+
+def compare_training(mine: Any, other: Any, size: int, batch: int = 4) -> None:
+    """Of our model and theirs."""
     mine, other = mine.double(), other.double()
     images = np.random.default_rng(1).standard_normal((batch, 3, size, size))
     found = []

@@ -43,19 +43,10 @@ class InvertedResidual(nn.Module):
     """
 
     def __init__(
-        self,
-        inputs: int,
-        expanded: int,
-        outputs: int,
-        kernel_size: int = 3,
-        stride: int = 1,
-        dilation: int = 1,
-        norm_layer: Factory = nn.BatchNorm2d,
-        activation_layer: Factory = nn.ReLU6,
-        excite: nn.Module | None = None,
-        drop: float = 0.0,
-        branch: str = "block",
-    ):
+        self, inputs: int, expanded: int, outputs: int, kernel_size: int = 3, stride: int = 1, dilation: int = 1,
+        norm_layer: Factory = nn.BatchNorm2d, activation_layer: Factory = nn.ReLU6, excite: nn.Module | None = None,
+        drop: float = 0.0, branch: str = "block",
+    ):  # fmt: skip
         super().__init__()
         self.out_channels, self.stride, self.branch = outputs, stride, branch
         self.use_res_connect = stride == 1 and inputs == outputs
@@ -76,15 +67,8 @@ class InvertedResidual(nn.Module):
         return x + self.stochastic_depth(y) if self.use_res_connect else y
 
 
-TABLE_2 = (  # t: expanded / inputs, c: outputs, n: blocks, s: stride of the first
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+# t: expanded / inputs, c: outputs, n: blocks, s: stride of the first
+TABLE_2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 class MobileNetV2(nn.Module):
@@ -106,14 +90,10 @@ class MobileNetV2(nn.Module):
     """
 
     def __init__(
-        self,
-        num_classes: int = 1000,
-        width_mult: float = 1.0,
-        inverted_residual_setting: Sequence[Sequence[int]] = TABLE_2,
-        round_nearest: int = 8,
-        norm_layer: Factory = nn.BatchNorm2d,
-        dropout: float = 0.2,
-    ):
+        self, num_classes: int = 1000, width_mult: float = 1.0,
+        inverted_residual_setting: Sequence[Sequence[int]] = TABLE_2, round_nearest: int = 8,
+        norm_layer: Factory = nn.BatchNorm2d, dropout: float = 0.2,
+    ):  # fmt: skip
         super().__init__()
         conv = partial(Conv2dNormActivation, norm_layer=norm_layer, activation_layer=nn.ReLU6)
         channels = make_divisible(32 * width_mult, round_nearest)

@@ -23,36 +23,22 @@ from miniflow.vision.models.registry import Variant
 
 RE, HS = nn.ReLU, nn.Hardswish
 Row = tuple[int, int, int, bool, type[nn.Module], int]
-LARGE: Sequence[Row] = (  # kernel size, expanded channels, outputs, squeeze and excitation, nonlinearity, stride
+# kernel size, expanded channels, outputs, squeeze and excitation, nonlinearity, stride; a line for each size and width
+LARGE: Sequence[Row] = (
     (3, 16, 16, False, RE, 1),
-    (3, 64, 24, False, RE, 2),
-    (3, 72, 24, False, RE, 1),
-    (5, 72, 40, True, RE, 2),
-    (5, 120, 40, True, RE, 1),
-    (5, 120, 40, True, RE, 1),
-    (3, 240, 80, False, HS, 2),
-    (3, 200, 80, False, HS, 1),
-    (3, 184, 80, False, HS, 1),
-    (3, 184, 80, False, HS, 1),
-    (3, 480, 112, True, HS, 1),
-    (3, 672, 112, True, HS, 1),
-    (5, 672, 160, True, HS, 2),
-    (5, 960, 160, True, HS, 1),
-    (5, 960, 160, True, HS, 1),
-)
+    (3, 64, 24, False, RE, 2), (3, 72, 24, False, RE, 1),
+    (5, 72, 40, True, RE, 2), (5, 120, 40, True, RE, 1), (5, 120, 40, True, RE, 1),
+    (3, 240, 80, False, HS, 2), (3, 200, 80, False, HS, 1), (3, 184, 80, False, HS, 1), (3, 184, 80, False, HS, 1),
+    (3, 480, 112, True, HS, 1), (3, 672, 112, True, HS, 1),
+    (5, 672, 160, True, HS, 2), (5, 960, 160, True, HS, 1), (5, 960, 160, True, HS, 1),
+)  # fmt: skip
 SMALL: Sequence[Row] = (
     (3, 16, 16, True, RE, 2),
-    (3, 72, 24, False, RE, 2),
-    (3, 88, 24, False, RE, 1),
-    (5, 96, 40, True, HS, 2),
-    (5, 240, 40, True, HS, 1),
-    (5, 240, 40, True, HS, 1),
-    (5, 120, 48, True, HS, 1),
-    (5, 144, 48, True, HS, 1),
-    (5, 288, 96, True, HS, 2),
-    (5, 576, 96, True, HS, 1),
-    (5, 576, 96, True, HS, 1),
-)
+    (3, 72, 24, False, RE, 2), (3, 88, 24, False, RE, 1),
+    (5, 96, 40, True, HS, 2), (5, 240, 40, True, HS, 1), (5, 240, 40, True, HS, 1),
+    (5, 120, 48, True, HS, 1), (5, 144, 48, True, HS, 1),
+    (5, 288, 96, True, HS, 2), (5, 576, 96, True, HS, 1), (5, 576, 96, True, HS, 1),
+)  # fmt: skip
 
 
 class MobileNetV3(nn.Module):
@@ -76,16 +62,9 @@ class MobileNetV3(nn.Module):
     """
 
     def __init__(
-        self,
-        table: Sequence[Row],
-        last_channel: int,
-        num_classes: int = 1000,
-        width_mult: float = 1.0,
-        reduced_tail: bool = False,
-        dilated: bool = False,
-        norm_layer: Factory | None = None,
-        dropout: float = 0.2,
-    ):
+        self, table: Sequence[Row], last_channel: int, num_classes: int = 1000, width_mult: float = 1.0,
+        reduced_tail: bool = False, dilated: bool = False, norm_layer: Factory | None = None, dropout: float = 0.2,
+    ):  # fmt: skip
         super().__init__()
         norm_layer = norm_layer or partial(nn.BatchNorm2d, eps=0.001, momentum=0.01)
         conv = partial(Conv2dNormActivation, norm_layer=norm_layer, activation_layer=HS)
@@ -97,12 +76,8 @@ class MobileNetV3(nn.Module):
             expanded = make_divisible(expanded // (half if i > tail else 1) * width_mult)
             outputs = make_divisible(outputs // (half if i >= tail else 1) * width_mult)
             squeeze = SqueezeExcitation(expanded, make_divisible(expanded // 4), scale_activation=nn.Hardsigmoid)
-            layers.append(
-                InvertedResidual(
-                    channels, expanded, outputs, kernel_size, stride, dilation=2 if dilated and i >= tail else 1,
-                    norm_layer=norm_layer, activation_layer=nonlinearity, excite=squeeze if excite else None,
-                )
-            )  # fmt: skip
+            sizes = (channels, expanded, outputs, kernel_size, stride, 2 if dilated and i >= tail else 1)
+            layers.append(InvertedResidual(*sizes, norm_layer, nonlinearity, squeeze if excite else None))
             channels = outputs
         self.features = nn.Sequential(*layers, conv(channels, 6 * channels, 1))  # (N, 960 or 576, H / 32, W / 32)
         last_channel = make_divisible(last_channel // half * width_mult)
