@@ -51,15 +51,6 @@ def test_trained_weights(cache, make):
     assert models.get_model("resnet18", weights="DEFAULT", num_classes=4).fc.weight.shape == (4, 512)
 
 
-def test_options_that_go_with_the_published_weights(cache):
-    """torchvision's GoogLeNet was trained with images normalized otherwise, and its file has no other classifiers."""
-    source = models.googlenet(aux_logits=False, num_classes=4, init_weights=False)
-    (cache / "models").mkdir()
-    flow.save(source.state_dict(), cache / "models" / "googlenet.safetensors")
-    assert models.googlenet(pretrained=True, num_classes=4, init_weights=False).transform_input
-    assert not source.transform_input
-
-
 def test_weights_without_a_file_on_the_hub(cache):
     with pytest.raises(CheckpointNotFoundError, match="the state dict of torchvision's resnext101_64x4d, written by"):
         models.resnext101_64x4d._published(download=True)

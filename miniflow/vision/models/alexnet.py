@@ -18,10 +18,6 @@ class AlexNet(nn.Module):
         num_classes: how many logits to return.
         dropout: probability, before the first two linear layers.
 
-    >>> import miniflow as flow
-    >>> AlexNet(num_classes=10)(flow.zeros(2, 3, 63, 63)).shape  # smaller images vanish
-    miniflow.Size([2, 10])
-
     Source: Krizhevsky, 2014; `torchvision.models.alexnet`.
     """
 

@@ -119,10 +119,6 @@ class Inception3(nn.Module):
         init_weights: False keeps the first weights of `nn.Conv2d` and `nn.Linear`.
         dropout: probability, before the last layer.
 
-    >>> import miniflow as flow
-    >>> Inception3(num_classes=10, init_weights=False).eval()(flow.zeros(1, 3, 75, 75)).shape
-    miniflow.Size([1, 10])
-
     Source: Szegedy et al., 2015, table 1; `torchvision.models.inception`.
     """
 

@@ -25,10 +25,6 @@ class VGG(nn.Module):
         init_weights: False keeps the first weights of `nn.Conv2d` and `nn.Linear`.
         dropout: probability, after the first two linear layers.
 
-    >>> import miniflow as flow
-    >>> VGG(A, init_weights=False).features(flow.zeros(2, 3, 64, 64)).shape
-    miniflow.Size([2, 512, 2, 2])
-
     Source: Simonyan and Zisserman, 2014, table 1; `torchvision.models.vgg`.
     """
 
