@@ -170,7 +170,7 @@ _defer(parallel.boxing, {"explain": "miniflow.parallel.explain:explain_boxing"})
 _defer(autograd, {"functional": "miniflow.func.functional"})
 _defer(cuda, {name: f"miniflow.backends.cuda.streams:{name}" for name in ("Event", "Stream", "stream")})
 _defer(sbp, {"explain": "miniflow.parallel.explain:explain_signatures"})
-_defer(utils, {"global_view": "miniflow.utils.global_view"})
+_defer(utils, {name: f"miniflow.utils.{name}" for name in ("global_view", "vision")})
 _defer(
     sys.modules[__name__],
     {

@@ -31,7 +31,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules but th
     ["optim", "serialization", "distributed"],
     ["utils", "distributions"],
     ["data"],
-    ["vision"],
+    ["vision", "utils.vision"],
     ["show"],
     ["graph"],
     ["func"],
@@ -48,7 +48,7 @@ LATER = {  # imported by name when first used, by a module that stands below
     ("graph.onnxruntime", "onnx"): "a graph is exported to the engine that it asks for",
     ("serialization.states", "graph.serialize"): "flow.load finds a graph in the file",
 }
-HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas"]
+HEAVY = ["matplotlib", "onnx", "torch", "IPython", "pytest", "hypothesis", "mpi4py", "pandas", "PIL"]
 
 
 def module_name(path: Path) -> str:

@@ -22,7 +22,7 @@ from miniflow.optim.optimizer import Optimizer
 
 
 class WarmupScheduler(LRScheduler):
-    """Base of the schedules: a subclass writes `decayed(lr, t)`, the learning rate after the warm-up.
+    """Base of the schedules: a subclass writes `decayed(lr, t)`, the learning rate at a time after the warm-up.
 
     Args:
         warmup_t: the length of the warm-up.
@@ -41,10 +41,6 @@ class WarmupScheduler(LRScheduler):
         self.warmup_t, self.warmup_lr_init = warmup_t, warmup_lr_init
         self.warmup_prefix, self.t_in_epochs = warmup_prefix, t_in_epochs
         super().__init__(optimizer)
-
-    def decayed(self, lr: float, t: float) -> float:
-        """The learning rate at a time, of a group that began with `lr`."""
-        raise NotImplementedError(f"{type(self).__name__}: a scheduler must override decayed(lr, t)")
 
     def warmed_up(self, lr: float) -> float:
         """The learning rate that the warm-up ends with."""
@@ -71,7 +67,9 @@ class WarmupScheduler(LRScheduler):
 
 
 class CyclicScheduler(WarmupScheduler):
-    """Base of the schedules that decay to `lr_min` and may start again: a subclass writes `curve(part)`, from 1 to 0.
+    """Base of the schedules that decay to `lr_min` and may start again: a subclass writes `curve(part)`.
+
+    `part`, how much of a cycle is over, goes from 0 to 1, and the curve from 1 to 0.
 
     Args:
         t_initial: the length of the first cycle.
@@ -91,10 +89,6 @@ class CyclicScheduler(WarmupScheduler):
         self.t_initial, self.lr_min, self.k_decay = t_initial, lr_min, k_decay
         self.cycle_mul, self.cycle_decay, self.cycle_limit = cycle_mul, cycle_decay, cycle_limit
         super().__init__(optimizer, **warmup)
-
-    def curve(self, part: float) -> float:
-        """How much of the way from `lr_min` is left when a part of the cycle, 0 to 1, is over."""
-        raise NotImplementedError(f"{type(self).__name__}: a scheduler must override curve(part)")
 
     def start(self, cycle: int) -> float:
         """When a cycle begins: t_initial (1 + m + ... + m^(cycle - 1))."""

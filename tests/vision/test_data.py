@@ -1,4 +1,6 @@
-"""What batches and images become at random: the parts that do not need Pillow."""
+"""What batches and images become at random."""
+
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -7,6 +9,9 @@ import miniflow as flow
 from miniflow.errors import ArgumentError, ShapeError
 from miniflow.vision import data
 
+needs_pillow = pytest.mark.skipif(
+    find_spec("PIL") is None, reason="Pillow is not installed: pip install miniflow-edu[vision]"
+)
 LABELS = flow.tensor([0, 1, 2, 3, 1, 0])
 
 
@@ -146,3 +151,60 @@ def test_loaders_mix_while_they_collate():
         np.testing.assert_allclose(x.numpy(), np.rint(lam * own + (1 - lam) * own[::-1]), atol=1)
         np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
         assert x.dtype is flow.uint8 and 0 < lam < 1
+
+
+def image(seed: int = 0):
+    from PIL import Image
+
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (12, 16, 3)).astype(np.uint8))
+
+
+@needs_pillow
+def test_single_operations_beside_formulas():
+    pixels = np.array(image()).astype(int)
+
+    def applied(name, magnitude):
+        return np.array(data.AugmentOp(name, 1.0, magnitude)(image()))
+
+    np.testing.assert_array_equal(applied("Invert", 3), 255 - pixels)
+    np.testing.assert_array_equal(applied("PosterizeIncreasing", 5), pixels & 0b11000000)
+    np.testing.assert_array_equal(applied("PosterizeOriginal", 5), pixels & 0b11111100)
+    np.testing.assert_array_equal(applied("SolarizeIncreasing", 5), np.where(pixels < 128, pixels, 255 - pixels))
+    np.testing.assert_array_equal(
+        applied("SolarizeAdd", 10), np.where(pixels < 128, np.minimum(255, pixels + 110), pixels)
+    )
+    np.testing.assert_allclose(applied("Brightness", 0), pixels * 0.1, atol=1)
+    shifts = {round(shift, 1) for shift in [applied("TranslateXRel", 10)[0, 0].mean() for _ in range(20)]}
+    assert len(shifts) >= 2  # to the left and to the right
+
+
+@needs_pillow
+@pytest.mark.parametrize("config", ["original-mstd1", "rand-m9-n3-mstd0.5-inc1", "augmix-m5-w4"])
+def test_policies_repeat(config):
+    found = []
+    for _ in range(2):
+        flow.manual_seed(3)
+        transform = data.create_transform(8, is_training=True, auto_augment=config, re_prob=0.5, re_mode="pixel")
+        found.append(np.stack([transform(image(seed)).numpy() for seed in range(6)]))
+    np.testing.assert_array_equal(*found)
+    assert found[0].shape == (6, 3, 8, 8) and not np.array_equal(transform(image(0)).numpy(), found[0][0])
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("rand-m9-x3", "auto_augment='rand-m9-x3'; expected sections m, n, p, mstd, mmax, inc, t, each with its value"),
+        ("rand-m", "auto_augment='rand-m'; expected sections"),
+        ("rand-n2.5", "auto_augment='rand-n2.5'; expected sections"),
+        ("augmix-b1", "expected sections m, w, d, a, mstd"),
+        ("originl", "config='originl'; expected one of original, originalr, 3a"),
+    ],
+)
+def test_strings_that_are_none(config, message):
+    with pytest.raises(ArgumentError, match=message):
+        data.create_transform(8, is_training=True, auto_augment=config)
+
+
+def test_other_arguments_that_do_not_fit():
+    with pytest.raises(ArgumentError, match="crop_mode='border'; expected 'center' or 'squash'"):
+        data.create_transform(8, crop_mode="border")

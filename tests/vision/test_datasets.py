@@ -393,3 +393,11 @@ def test_coco_that_is_none(tmp_path, content):
         path.write_text(content)
     with pytest.raises(DataError, match=f"CocoDetection: cannot read {re.escape(str(path))}: .*; expected COCO's JSON"):
         datasets.CocoDetection(tmp_path, path)
+
+
+def test_the_names_of_oneflow_0_6():
+    import miniflow.utils.vision.transforms as transforms
+    from miniflow.utils.vision.datasets import FashionMNIST
+
+    assert transforms is flow.vision.transforms is flow.utils.vision.transforms
+    assert FashionMNIST is flow.utils.vision.datasets.FashionMNIST is datasets.FashionMNIST
