@@ -169,7 +169,7 @@ def test_single_operations_beside_formulas():
     np.testing.assert_array_equal(applied("Invert", 3), 255 - pixels)
     np.testing.assert_array_equal(applied("PosterizeIncreasing", 5), pixels & 0b11000000)
     np.testing.assert_array_equal(applied("PosterizeOriginal", 5), pixels & 0b11111100)
-    np.testing.assert_array_equal(applied("SolarizeIncreasing", 5), np.where(pixels < 128, pixels, 255 - pixels))
+    np.testing.assert_array_equal(applied("SolarizeIncreasing", 3), np.where(pixels < 180, pixels, 255 - pixels))
     np.testing.assert_array_equal(
         applied("SolarizeAdd", 10), np.where(pixels < 128, np.minimum(255, pixels + 110), pixels)
     )
