@@ -30,6 +30,8 @@ def test_nothing_is_pickled(tmp_path):
             pickle.dumps(value)
     with pytest.raises(CheckpointError, match="a builtins.set"):
         flow.save({"a": {1, 2}}, tmp_path / "file")
+    for name, kind in (("10", flow.vision.datasets.CIFAR10), ("100", flow.vision.datasets.CIFAR100)):
+        assert kind.url.endswith(f"/cifar-{name}-binary.tar.gz")
 
 
 def test_distributed():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
 from miniflow.vision import data
 
 needs_pillow = pytest.mark.skipif(
@@ -206,5 +206,8 @@ def test_strings_that_are_none(config, message):
 
 
 def test_other_arguments_that_do_not_fit():
-    with pytest.raises(ArgumentError, match="crop_mode='border'; expected 'center' or 'squash'"):
-        data.create_transform(8, crop_mode="border")
+    for is_training in (True, False):
+        with pytest.raises(ArgumentTypeError, match=r"arguments=\['crop_mode', 'hflp'\]; expected those"):
+            data.create_transform(8, is_training, hflp=1.0, crop_mode="squash")
+    with pytest.raises(ArgumentError, match="interpolation='random'; expected one of nearest, nearest-exact, bilinear"):
+        data.create_transform(8, interpolation="random")

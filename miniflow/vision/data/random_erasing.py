@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from miniflow.nn.arguments import ExplainsArguments, check_choice
 from miniflow.ops.creation import tensor
 from miniflow.ops.generator import default_generator
 from miniflow.tensor import Tensor
+from miniflow.vision.transforms.augmentation import random_part
 
 
 class RandomErasing(ExplainsArguments):
@@ -41,39 +40,29 @@ class RandomErasing(ExplainsArguments):
         num_splits: int = 0,
     ):  # fmt: skip
         check_choice(self, ["const", "rand", "pixel"], mode=mode)
-        self.probability, self.area, self.mode, self.num_splits = probability, (min_area, max_area), mode, num_splits
-        self.log_aspect = math.log(min_aspect), math.log(max_aspect or 1 / min_aspect)
-        self.min_count, self.max_count = min_count, max_count or min_count
+        self.probability, self.mode, self.num_splits = probability, mode, num_splits
+        self.area, self.ratio = (min_area, max_area), (1 / (max_aspect or 1 / min_aspect), 1 / min_aspect)
+        self.count = min_count, max_count or min_count
 
     def __call__(self, input: Tensor) -> Tensor:
         """Args: input (C, H, W) or (N, C, H, W). Returns: a copy, in which rectangles are erased."""
-        x, draw = input.clone(), default_generator.numpy()
+        x = input.clone()
         images = x if x.ndim == 4 else x[None]
         for image in images[len(images) // self.num_splits if self.num_splits > 1 else 0 :]:
-            self.erase(image, draw)
+            self.erase(image)
         return x
 
-    def erase(self, image: Tensor, draw: np.random.Generator) -> None:
+    def erase(self, image: Tensor) -> None:
         """Erase rectangles of one image (C, H, W), in place."""
-        channels, height, width = image.shape
+        draw, (channels, height, width) = default_generator.numpy(), image.shape
         if draw.random() > self.probability:
             return
-        count = self.min_count
-        if count < self.max_count:
-            count = draw.integers(count, self.max_count, endpoint=True).item()
+        count = draw.integers(*self.count, endpoint=True).item()
         for _ in range(count):
-            for _ in range(10):  # attempts to find a rectangle that is smaller than the image
-                area = draw.uniform(*self.area) * height * width / count
-                aspect = math.exp(draw.uniform(*self.log_aspect))
-                h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-                if h < height and w < width:
-                    top, left = draw.integers(height - h + 1).item(), draw.integers(width - w + 1).item()
-                    image[:, top : top + h, left : left + w] = self.pixels((channels, h, w), draw, image)
-                    break
-
-    def pixels(self, shape: tuple[int, int, int], draw: np.random.Generator, like: Tensor) -> Tensor | float:
-        """What a rectangle (C, h, w) becomes."""
-        if self.mode == "const":
-            return 0.0
-        values = draw.standard_normal(shape if self.mode == "pixel" else (shape[0], 1, 1))
-        return tensor(values, dtype=like.dtype, device=like.device)
+            part = random_part(image, [area / count for area in self.area], self.ratio, (height - 1, width - 1))
+            if part is not None:
+                top, left, h, w = part
+                shape = (channels, h, w) if self.mode == "pixel" else (channels, 1, 1)
+                noise = draw.standard_normal(shape, np.float32) if self.mode != "const" else np.zeros(shape, np.float32)
+                erased = tensor(noise, dtype=image.dtype, device=image.device)
+                image[:, top : top + h, left : left + w] = erased

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from miniflow.errors import ArgumentError, refusal
+from miniflow.errors import ArgumentTypeError
 from miniflow.ops.generator import default_generator
 from miniflow.vision import transforms
 from miniflow.vision.data import auto_augment as policies
 from miniflow.vision.data.constants import DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from miniflow.vision.data.random_erasing import RandomErasing
-from miniflow.vision.transforms import functional as F
-from miniflow.vision.transforms.image import InterpolationMode
-from miniflow.vision.transforms.transform import Function
+from miniflow.vision.transforms.image import InterpolationMode, require
 
 Numbers = Sequence[float]
 
@@ -29,19 +28,6 @@ class RandomResizedCropAndInterpolation(transforms.RandomResizedCrop):
     def forward(self, img: Any) -> Any:
         self.interpolation = self.modes[default_generator.numpy().integers(len(self.modes))]
         return super().forward(img)
-
-
-def resize_keep_ratio(
-    img: Any, size: Sequence[int], interpolation: InterpolationMode = InterpolationMode.BILINEAR
-) -> Any:
-    """As small as an image that covers (h, w) can be, with its ratio of sides."""
-    sides = F.get_dimensions(img)[1:]
-    ratio = min(side / target for side, target in zip(sides, size, strict=True))
-    return F.resize(img, [round(side / ratio) for side in sides], interpolation)
-
-
-class ResizeKeepRatio(Function, of=resize_keep_ratio):
-    """As small as an image that covers (h, w) can be, with its ratio of sides. Of timm."""
 
 
 def transforms_imagenet_train(
@@ -83,29 +69,22 @@ def final(mean: Numbers, std: Numbers, normalize: bool) -> list[Any]:
 
 
 def transforms_imagenet_eval(
-    img_size: int | Sequence[int] = 224, crop_pct: float | None = None, crop_mode: str | None = None,
-    interpolation: str = "bilinear", mean: Numbers = IMAGENET_DEFAULT_MEAN, std: Numbers = IMAGENET_DEFAULT_STD,
-    use_prefetcher: bool = False, normalize: bool = True,
+    img_size: int | Sequence[int] = 224, crop_pct: float | None = None, interpolation: str = "bilinear",
+    mean: Numbers = IMAGENET_DEFAULT_MEAN, std: Numbers = IMAGENET_DEFAULT_STD, use_prefetcher: bool = False,
+    normalize: bool = True,
 ) -> transforms.Compose:  # fmt: skip
     """The transforms of evaluation; the arguments are those of `create_transform`."""
     height, width = img_size if isinstance(img_size, Sequence) else (img_size, img_size)
     size = [math.floor(side / (crop_pct or DEFAULT_CROP_PCT)) for side in (height, width)]
-    mode = InterpolationMode(interpolation)
-    if crop_mode not in (None, "center", "squash"):
-        raise refusal(ArgumentError, "create_transform", "'center' or 'squash'", crop_mode=crop_mode)
-    if crop_mode == "squash":
-        resize = transforms.Resize(size, mode)
-    else:
-        resize = transforms.Resize(size[0], mode) if size[0] == size[1] else ResizeKeepRatio(size, mode)
+    resize = transforms.Resize(size[0] if size[0] == size[1] else size, InterpolationMode(interpolation))
     last = final(mean, std, normalize and not use_prefetcher)
     return transforms.Compose([resize, transforms.CenterCrop((height, width)), *last])
 
 
 def create_transform(
     input_size: int | Sequence[int] = 224, is_training: bool = False, no_aug: bool = False,
-    interpolation: str = "bilinear", crop_pct: float | None = None, crop_mode: str | None = None,
-    mean: Numbers = IMAGENET_DEFAULT_MEAN, std: Numbers = IMAGENET_DEFAULT_STD, use_prefetcher: bool = False,
-    normalize: bool = True, **augmentations: Any,
+    interpolation: str = "bilinear", crop_pct: float | None = None, mean: Numbers = IMAGENET_DEFAULT_MEAN,
+    std: Numbers = IMAGENET_DEFAULT_STD, use_prefetcher: bool = False, normalize: bool = True, **augmentations: Any,
 ) -> Any:  # fmt: skip
     """The transforms of images of Pillow for training or evaluation, as one.
 
@@ -113,8 +92,8 @@ def create_transform(
         input_size: a number, (h, w) or (c, h, w).
         is_training: whether at random; no_aug: without that even in training.
         interpolation: "bilinear", "bicubic" and others, in training also "random".
-        crop_pct: the share of the resized image that evaluation keeps, 0.875 by default.
-        crop_mode: "center": the shorter side is resized, and the middle kept; "squash": both sides are resized.
+        crop_pct: evaluation resizes the shorter side, or both sides if they are to differ, and keeps this share of
+            them in the middle; 0.875 by default.
         mean, std: of each channel.
         use_prefetcher: end with bytes, as a loader normalizes them; so without `normalize`.
         augmentations: of training: `scale` (0.08, 1) and `ratio` (3/4, 4/3) of the random part; `hflip` 0.5 and `vflip`
@@ -122,7 +101,8 @@ def create_transform(
             `re_mode`, `re_count`, `re_num_splits` of `RandomErasing`; `separate`: three parts instead of one.
 
     Raises:
-        ArgumentError: for another mode, policy or argument.
+        ArgumentError: for another interpolation or policy.
+        ArgumentTypeError: for another argument.
 
     >>> import miniflow as flow
     >>> train = flow.vision.data.create_transform(64, is_training=True, auto_augment="rand-m9-n3-mstd0.5-inc1")
@@ -131,11 +111,13 @@ def create_transform(
 
     Source: `timm.data.create_transform`.
     """
+    unknown = sorted(augmentations.keys() - inspect.signature(transforms_imagenet_train).parameters.keys())
+    require(not unknown, "create_transform", "those that are documented", ArgumentTypeError, arguments=unknown)
+    modes = [mode.value for mode in InterpolationMode] + ["random"] * is_training
+    require(interpolation in modes, "create_transform", f"one of {', '.join(modes)}", interpolation=interpolation)
     size = tuple(input_size[-2:]) if isinstance(input_size, Sequence) else input_size
     options = {"mean": mean, "std": std, "use_prefetcher": use_prefetcher, "normalize": normalize}
     if is_training and not no_aug:
         return transforms_imagenet_train(size, interpolation=interpolation, **options, **augmentations)
     interpolation = "bilinear" if interpolation == "random" else interpolation
-    if is_training:
-        crop_pct, crop_mode = 1.0, "center" if isinstance(size, int) else "squash"
-    return transforms_imagenet_eval(size, crop_pct, crop_mode, interpolation, **options)
+    return transforms_imagenet_eval(size, 1.0 if is_training else crop_pct, interpolation, **options)
