@@ -97,9 +97,9 @@ def test_mixup(monkeypatch, same_numbers, name, mode, seed):
 
 def given_parameters(monkeypatch, ours, theirs, seed):
     """Let both draw lam and whether to use CutMix in one order, which ours defines."""
-    lam, use_cutmix = type(ours).draw(ours, 8, np.random.default_rng(seed))
+    lam, use_cutmix = type(ours).draw_lam(ours, 8, np.random.default_rng(seed))
     lam = lam.astype(np.float32)
-    monkeypatch.setattr(type(ours), "draw", lambda self, count, _: (lam[:count].astype(float), use_cutmix[:count]))
+    monkeypatch.setattr(type(ours), "draw_lam", lambda self, count, _: (lam[:count].astype(float), use_cutmix[:count]))
     monkeypatch.setattr(type(theirs), "_params_per_elem", lambda self, n: (lam[:n].copy(), use_cutmix[:n]))
     monkeypatch.setattr(type(theirs), "_params_per_batch", lambda self: (float(lam[0]), bool(use_cutmix[0])))
 

@@ -60,15 +60,15 @@ def test_cutmix_takes_a_box_and_as_much_of_the_label(mode):
 def test_shares_have_the_distributions_of_the_papers():
     flow.manual_seed(5)
     mixup = data.Mixup(mixup_alpha=0.5, cutmix_alpha=2.0, prob=0.8, switch_prob=0.3)
-    lam, use_cutmix = mixup.draw(20_000, flow.default_generator.numpy())
+    lam, use_cutmix = mixup.draw_lam(20_000, flow.default_generator.numpy())
     assert abs((lam == 1).mean() - 0.2) < 0.02 and abs(use_cutmix.mean() - 0.3) < 0.02
     for chosen, alpha in ((use_cutmix, 2.0), (~use_cutmix, 0.5)):
         mixed = lam[chosen & (lam < 1)]
         assert abs(mixed.mean() - 0.5) < 0.02 and abs(mixed.var() - 1 / (4 * (2 * alpha + 1))) < 0.01
     mixup.mixup_enabled = False
-    assert (mixup.draw(9, flow.default_generator.numpy())[0] == 1).all()
-    assert data.CutMix().draw(9, flow.default_generator.numpy())[1].all()
-    assert not data.Mixup().draw(9, flow.default_generator.numpy())[1].any()
+    assert (mixup.draw_lam(9, flow.default_generator.numpy())[0] == 1).all()
+    assert data.CutMix().draw_lam(9, flow.default_generator.numpy())[1].all()
+    assert not data.Mixup().draw_lam(9, flow.default_generator.numpy())[1].any()
 
 
 def test_boxes_of_given_sizes_are_inside():
@@ -211,3 +211,23 @@ def test_other_arguments_that_do_not_fit():
             data.create_transform(8, is_training, hflp=1.0, crop_mode="squash")
     with pytest.raises(ArgumentError, match="interpolation='random'; expected one of nearest, nearest-exact, bilinear"):
         data.create_transform(8, interpolation="random")
+
+
+@needs_pillow
+@pytest.mark.slow
+def test_workers_draw_other_numbers_that_repeat(tmp_path):
+    for k in range(8):
+        (tmp_path / f"class_{k % 2}").mkdir(exist_ok=True)
+        image(0).save(tmp_path / f"class_{k % 2}" / f"{k}.png")  # the same image: what differs is drawn
+    transform = data.create_transform(8, is_training=True, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5)
+    dataset = flow.vision.datasets.ImageFolder(tmp_path, transform)
+    loader = flow.utils.data.DataLoader(dataset, batch_size=2, shuffle=True, num_workers=2)
+    epochs = []
+    for _ in range(2):
+        flow.manual_seed(4)
+        epochs.append([(x.numpy(), y.numpy()) for x, y in loader])
+    for (x, y), (again, labels) in zip(*epochs, strict=True):
+        np.testing.assert_array_equal(x, again)
+        np.testing.assert_array_equal(y, labels)
+    assert len({x.tobytes() for batch, _ in epochs[0] for x in batch}) == 8
+    assert sorted(label for _, y in epochs[0] for label in y) == [0] * 4 + [1] * 4

@@ -116,7 +116,7 @@ class Mixup(ExplainsArguments):
         self.mix_prob, self.switch_prob, self.mode, self.correct_lam = prob, switch_prob, mode, correct_lam
         self.label_smoothing, self.num_classes, self.mixup_enabled = label_smoothing, num_classes, True
 
-    def draw(self, count: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def draw_lam(self, count: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """`count` times lam, which is 1 where nothing is mixed, and whether by CutMix."""
         switch_prob = self.switch_prob if min(self.mixup_alpha, self.cutmix_alpha) > 0 else self.cutmix_alpha > 0
         use_cutmix = draw.random(count) < switch_prob
@@ -129,7 +129,7 @@ class Mixup(ExplainsArguments):
         n, draw = shape[0], default_generator.numpy()
         if n % 2:
             raise ShapeError(f"Mixup: got a batch of {n} images; expected an even number: use drop_last=True")
-        lam, use_cutmix = self.draw({"batch": 1, "pair": n // 2, "elem": n}[self.mode], draw)
+        lam, use_cutmix = self.draw_lam({"batch": 1, "pair": n // 2, "elem": n}[self.mode], draw)
         boxed = np.flatnonzero(use_cutmix & (lam < 1))
         own = np.tile(lam[:, None, None, None], (1, 1, *shape[-2:])) if len(boxed) else lam[:, None, None, None]
         for i in boxed:
