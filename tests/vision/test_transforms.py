@@ -99,6 +99,7 @@ def test_images_are_transformed_by_pillow(pil):
 
     pairs = [
         (F.autocontrast(pil), ImageOps.autocontrast(pil)),
+        (F.posterize(pil, 3), ImageOps.posterize(pil, 3)),
         (F.adjust_sharpness(pil, 1.7), ImageEnhance.Sharpness(pil).enhance(1.7)),
         (F.resize(pil, [5, 4], 3), pil.resize((4, 5), Image.Resampling.BICUBIC)),
         (F.rotate(pil, 30, fill=9), pil.rotate(30, fillcolor=(9, 9, 9))),
@@ -147,6 +148,14 @@ def test_random_numbers_repeat_with_the_seed_in_workers_too():
         np.testing.assert_array_equal(first, second, strict=True)
         assert not np.array_equal(first[: len(RANDOM)], first[len(RANDOM) :])
         assert not np.array_equal(first, epoch(4, num_workers))
+
+
+def test_probabilities():
+    flow.manual_seed(0)
+    for p, least, most in ((0.0, 0, 0), (0.2, 20, 60), (1.0, 200, 200)):
+        for make in (transforms.RandomInvert(p), transforms.RandomApply([transforms.Lambda(F.invert)], p)):
+            inverted = [make(flow.tensor(PIXELS[:1])).numpy()[0, 0, 0] == 255 - PIXELS[0, 0, 0] for _ in range(200)]
+            assert least <= sum(inverted) <= most
 
 
 def test_pipelines_are_modules_that_can_be_pickled():
