@@ -40,8 +40,8 @@ TENSORS = [  # function, arguments, what NumPy makes of FLOATS
     ("pad", ([1, 2, 3, 4], 0.5), np.pad(FLOATS, [(0, 0), (2, 4), (1, 3)], constant_values=0.5)),
     ("pad", ([2, 3], 0, "reflect"), np.pad(FLOATS, [(0, 0), (3, 3), (2, 2)], "reflect")),
     ("pad", (2, 0, "symmetric"), np.pad(FLOATS, [(0, 0), (2, 2), (2, 2)], "symmetric")),
-    ("pad", (2, 0, "edge"), np.pad(FLOATS, [(0, 0), (2, 2), (2, 2)], "edge")),
-    ("resize", ([14, 20], transforms.InterpolationMode.NEAREST), FLOATS.repeat(2, 1).repeat(2, 2)),
+    ("pad", (np.int64(2), 0, "edge"), np.pad(FLOATS, [(0, 0), (2, 2), (2, 2)], "edge")),
+    ("resize", ([np.int64(14), 20], transforms.InterpolationMode.NEAREST), FLOATS.repeat(2, 1).repeat(2, 2)),
     ("rotate", (180,), FLOATS[:, ::-1, ::-1]),
     ("affine", (0, [3, -2], 1.0, 0.0), np.pad(FLOATS[:, 2:, :-3], [(0, 0), (0, 2), (3, 0)])),
     ("invert", (), 1 - FLOATS),
@@ -233,6 +233,7 @@ ERRORS = [
         ArgumentError,
         r"RandomResizedCrop: got scale \(1, 0.5\)",
     ),
+    (lambda: transforms.RandomErasing(ratio=(0, 1)), ArgumentError, r"RandomErasing: got ratio \(0, 1\); expected two"),
     (lambda: transforms.RandomErasing(value="x"), ArgumentError, "RandomErasing: got value='x'"),
     (lambda: transforms.RandomErasing(1, value=[1, 2])(IMAGE), ArgumentError, "or 3 as the image has channels"),
     (lambda: transforms.ColorJitter(hue=0.7), ArgumentError, r"ColorJitter: got hue \(-0.7, 0.7\)"),
@@ -248,3 +249,16 @@ ERRORS = [
 def test_errors(act, error, message):
     with pytest.raises(error, match=message):
         act()
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("hflip", ()), ("pad", ([1, 2], 0, "reflect")), ("equalize", ()), ("resize", ([4, 5],)), ("rotate", (30, 0, True)),
+     ("gaussian_blur", (3,)), ("erase", (1, 2, 3, 4, flow.tensor(7)))],
+)  # fmt: skip
+def test_tensors_on_cuda(name, args):
+    result = getattr(F, name)(flow.tensor(PIXELS, device="cuda"), *args)
+    assert result.device.type == "cuda"
+    np.testing.assert_array_equal(
+        result.cpu().numpy(), getattr(F, name)(flow.tensor(PIXELS), *args).numpy(), strict=True
+    )

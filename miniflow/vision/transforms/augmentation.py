@@ -21,7 +21,10 @@ from miniflow.vision.transforms.geometry import Fill, Point, Size
 from miniflow.vision.transforms.image import BILINEAR, NEAREST, Image, InterpolationMode, get_dimensions, pair, require
 from miniflow.vision.transforms.transform import Transform, happens
 
+TINY = 1e-6
 Range = Sequence[float]
+Ends = float | Range  # a number x for the range around the neutral value, or both ends
+Mode = InterpolationMode
 Part = tuple[int, int, int, int]  # top, left, height, width
 
 
@@ -88,12 +91,12 @@ class RandomResizedCrop(Transform):
     """
 
     def __init__(
-        self, size: Size, scale: Range = (0.08, 1.0), ratio: Range = (3 / 4, 4 / 3),
-        interpolation: InterpolationMode = BILINEAR, antialias: bool | None = True,
+        self, size: Size, scale: Range = (0.08, 1.0), ratio: Range = (3 / 4, 4 / 3), interpolation: Mode = BILINEAR,
+        antialias: bool | None = True,
     ):  # fmt: skip
         super().__init__(locals())
         self.size = pair("RandomResizedCrop", size)
-        require_ranges("RandomResizedCrop", 0, math.inf, scale=scale, ratio=ratio)
+        require_ranges("RandomResizedCrop", TINY, math.inf, scale=scale, ratio=ratio)
 
     @staticmethod
     def get_params(img: Image, scale: Range, ratio: Range) -> Part:
@@ -127,7 +130,7 @@ class RandomErasing(Transform):
     ):  # fmt: skip
         super().__init__(locals())
         require_ranges("RandomErasing", 0, 1, scale=scale)
-        require_ranges("RandomErasing", 0, math.inf, ratio=ratio)
+        require_ranges("RandomErasing", TINY, math.inf, ratio=ratio)
         fits = value == "random" or isinstance(value, Real | tuple | list)
         require(fits, "RandomErasing", "a number, one for each channel, or 'random'", value=value)
 
@@ -158,10 +161,7 @@ class ColorJitter(Transform):
         hue: x for a turn from -x to x of the colour circle, at most 0.5; or the two ends.
     """
 
-    def __init__(
-        self, brightness: float | Range = 0, contrast: float | Range = 0, saturation: float | Range = 0,
-        hue: float | Range = 0,
-    ):  # fmt: skip
+    def __init__(self, brightness: Ends = 0, contrast: Ends = 0, saturation: Ends = 0, hue: Ends = 0):
         factors = {"brightness": brightness, "contrast": contrast, "saturation": saturation}
         factors = {name: (max(0, 1 - x), 1 + x) if isinstance(x, Real) else x for name, x in factors.items()}
         hue = (-hue, hue) if isinstance(hue, Real) else hue
@@ -184,7 +184,7 @@ class ColorJitter(Transform):
         return img
 
 
-def angles(op: str, degrees: float | Range, counts: Sequence[int] = (2,)) -> list[float]:
+def angles(op: str, degrees: Ends, counts: Sequence[int] = (2,)) -> list[float]:
     """The ends of ranges; those of x are -x and x."""
     ends = [-degrees, degrees] if isinstance(degrees, Real) else list(degrees)
     fits = len(ends) in counts and all(a <= b for a, b in zip(ends[::2], ends[1::2], strict=True))
@@ -201,8 +201,8 @@ class RandomRotation(Transform):
     """
 
     def __init__(
-        self, degrees: float | Range, interpolation: InterpolationMode = NEAREST, expand: bool = False,
-        center: Point | None = None, fill: Fill = 0,
+        self, degrees: Ends, interpolation: Mode = NEAREST, expand: bool = False, center: Point | None = None,
+        fill: Fill = 0,
     ):  # fmt: skip
         super().__init__(locals())
         self.degrees = angles("RandomRotation", degrees)
@@ -229,16 +229,15 @@ class RandomAffine(Transform):
     """
 
     def __init__(
-        self, degrees: float | Range, translate: Range | None = None, scale: Range | None = None,
-        shear: float | Range | None = None, interpolation: InterpolationMode = NEAREST, fill: Fill = 0,
-        center: Point | None = None,
+        self, degrees: Ends, translate: Range | None = None, scale: Range | None = None, shear: Ends | None = None,
+        interpolation: Mode = NEAREST, fill: Fill = 0, center: Point | None = None,
     ):  # fmt: skip
         super().__init__(locals())
         self.degrees = angles("RandomAffine", degrees)
         self.shear = None if shear is None else angles("RandomAffine", shear, (2, 4))
         fits = translate is None or (len(translate) == 2 and all(0 <= x <= 1 for x in translate))
         require(fits, "RandomAffine", "two numbers from 0 to 1", translate=translate)
-        require(scale is None or min(scale) > 0, "RandomAffine", "two numbers above 0", scale=scale)
+        require_ranges("RandomAffine", TINY, math.inf, scale=scale or (1, 1))
 
     @staticmethod
     def get_params(
@@ -267,9 +266,7 @@ class RandomPerspective(Transform):
         interpolation, fill: as for `perspective`.
     """
 
-    def __init__(
-        self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: InterpolationMode = BILINEAR, fill: Fill = 0
-    ):
+    def __init__(self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Mode = BILINEAR, fill: Fill = 0):
         super().__init__(locals())
         require(0 <= distortion_scale <= 1, "RandomPerspective", "0 to 1", distortion_scale=distortion_scale)
 
@@ -298,10 +295,10 @@ class GaussianBlur(Transform):
         sigma: the least and the largest standard deviation, in pixels, or one number.
     """
 
-    def __init__(self, kernel_size: Size, sigma: float | Range = (0.1, 2.0)):
+    def __init__(self, kernel_size: Size, sigma: Ends = (0.1, 2.0)):
         kernel_size, sigma = pair("GaussianBlur", kernel_size), (sigma, sigma) if isinstance(sigma, Real) else sigma
         super().__init__(locals())
-        require_ranges("GaussianBlur", 1e-6, math.inf, sigma=sigma)
+        require_ranges("GaussianBlur", TINY, math.inf, sigma=sigma)
         require(all(n % 2 for n in kernel_size), "GaussianBlur", "odd numbers", kernel_size=kernel_size)
 
     @staticmethod

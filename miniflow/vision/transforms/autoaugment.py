@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from miniflow.vision.transforms.image import (
 )
 from miniflow.vision.transforms.transform import Transform
 
+Mode = InterpolationMode
+Chosen = list[tuple[str, float]]  # operations and their magnitudes
+
 
 class AutoAugmentPolicy(Enum):
     """The data that a policy was found for. Source: `torchvision.transforms.AutoAugmentPolicy`."""
@@ -36,15 +40,15 @@ class AutoAugmentPolicy(Enum):
     SVHN = "svhn"
 
 
-def slope(tangent: float) -> float:
-    """The angle, in degrees."""
-    return math.degrees(math.atan(tangent))
+def sheared(img: Image, x: float, y: float, **warp: Any) -> Image:
+    """An image sheared by tangents, with its upper left corner fixed."""
+    return F.affine(img, 0.0, [0, 0], 1.0, [math.degrees(math.atan(m)) for m in (x, y)], center=[0, 0], **warp)
 
 
 OPERATIONS: dict[str, Callable[..., Image]] = {  # of an image, a magnitude, and options of `affine`
     "Identity": lambda img, m, **warp: img,
-    "ShearX": lambda img, m, **warp: F.affine(img, 0.0, [0, 0], 1.0, [slope(m), 0.0], center=[0, 0], **warp),
-    "ShearY": lambda img, m, **warp: F.affine(img, 0.0, [0, 0], 1.0, [0.0, slope(m)], center=[0, 0], **warp),
+    "ShearX": lambda img, m, **warp: sheared(img, m, 0.0, **warp),
+    "ShearY": lambda img, m, **warp: sheared(img, 0.0, m, **warp),
     "TranslateX": lambda img, m, **warp: F.affine(img, 0.0, [int(m), 0], 1.0, 0.0, **warp),
     "TranslateY": lambda img, m, **warp: F.affine(img, 0.0, [0, int(m)], 1.0, 0.0, **warp),
     "Rotate": lambda img, m, **warp: F.rotate(img, m, **warp),
@@ -119,14 +123,14 @@ def magnitudes(
 class Policy(Transform):
     """Base: applies the operations that a subclass chooses at random."""
 
-    def choose(self, height: int, width: int) -> list[tuple[str, float]]:
+    def choose(self, height: int, width: int) -> Chosen:
         """Operations and their magnitudes, for an image (h, w)."""
         raise NotImplementedError
 
     def forward(self, img: Image) -> Image:
         return self.applied(img, self.choose(*get_dimensions(img)[1:]))
 
-    def applied(self, img: Image, operations: list[tuple[str, float]]) -> Image:
+    def applied(self, img: Image, operations: Chosen) -> Image:
         """The image after operations."""
         for name, magnitude in operations:
             img = OPERATIONS[name](img, magnitude, interpolation=self.interpolation, fill=self.fill)
@@ -150,13 +154,12 @@ class AutoAugment(Policy):
     """
 
     def __init__(
-        self, policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET, interpolation: InterpolationMode = NEAREST,
-        fill: Fill = None,
-    ):  # fmt: skip
+        self, policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET, interpolation: Mode = NEAREST, fill: Fill = None
+    ):
         super().__init__(locals())
         require(isinstance(policy, AutoAugmentPolicy), "AutoAugment", "an AutoAugmentPolicy", policy=policy)
 
-    def choose(self, height: int, width: int) -> list[tuple[str, float]]:
+    def choose(self, height: int, width: int) -> Chosen:
         draw = default_generator.numpy()
         ends = {**magnitudes((150 / 331 * width, 150 / 331 * height)), "Invert": (0, 0)}
         pair = draw.choice(POLICIES[self.policy.value].split(";")).split("+")
@@ -182,13 +185,13 @@ class RandAugment(Policy):
     """
 
     def __init__(
-        self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31,
-        interpolation: InterpolationMode = NEAREST, fill: Fill = None,
+        self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31, interpolation: Mode = NEAREST,
+        fill: Fill = None,
     ):  # fmt: skip
         super().__init__(locals())
         require(0 <= magnitude < num_magnitude_bins, "RandAugment", "less than num_magnitude_bins", magnitude=magnitude)
 
-    def choose(self, height: int, width: int) -> list[tuple[str, float]]:
+    def choose(self, height: int, width: int) -> Chosen:
         draw, ends = default_generator.numpy(), magnitudes((150 / 331 * width, 150 / 331 * height))
         names = draw.choice(list(ends), self.num_ops).tolist()
         return [signed(draw, name, ends[name], self.magnitude, self.num_magnitude_bins) for name in names]
@@ -204,10 +207,10 @@ class TrivialAugmentWide(Policy):
     Source: `torchvision.transforms.TrivialAugmentWide`.
     """
 
-    def __init__(self, num_magnitude_bins: int = 31, interpolation: InterpolationMode = NEAREST, fill: Fill = None):
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Mode = NEAREST, fill: Fill = None):
         super().__init__(locals())
 
-    def choose(self, height: int, width: int) -> list[tuple[str, float]]:
+    def choose(self, height: int, width: int) -> Chosen:
         draw, ends = default_generator.numpy(), magnitudes((32, 32), 0.99, 135.0, 0.99, (8, 2))
         name, steps = draw.choice(list(ends)).item(), self.num_magnitude_bins
         return [signed(draw, name, ends[name], draw.integers(steps).item(), steps)]
@@ -232,12 +235,12 @@ class AugMix(Policy):
 
     def __init__(
         self, severity: int = 3, mixture_width: int = 3, chain_depth: int = -1, alpha: float = 1.0,
-        all_ops: bool = True, interpolation: InterpolationMode = BILINEAR, fill: Fill = None,
+        all_ops: bool = True, interpolation: Mode = BILINEAR, fill: Fill = None,
     ):  # fmt: skip
         super().__init__(locals())
         require(1 <= severity <= 10, "AugMix", "1 to 10", severity=severity)
 
-    def choose(self, height: int, width: int) -> list[tuple[str, float]]:
+    def choose(self, height: int, width: int) -> Chosen:
         """Those of one chain."""
         draw, ends = default_generator.numpy(), magnitudes((width / 3, height / 3), bits=(4, 0))
         names = [name for name in list(ends)[1:] if self.all_ops or name not in BLENDS]

@@ -29,7 +29,7 @@ from miniflow.vision.transforms.image import (
     on_pil,
     pair,
     require,
-)  # fmt: skip
+)
 
 GRAY_OR_RGB = (1, 3)
 BYTES = "flow.uint8: use convert_image_dtype"
@@ -43,7 +43,7 @@ def blend(img: Tensor, other: Tensor | float, ratio: float) -> Tensor:
 
 
 def enhances(op: str, img: Image, factor: float) -> bool:
-    """`on_pil` for the functions below, which go from a dull image (0) by the image itself (1) to its opposite."""
+    """`on_pil` for the functions below: a factor of 0 makes a dull image, 1 the image itself, more its opposite."""
     require(isinstance(factor, Real) and factor >= 0, op, "a factor of at least 0", factor=factor)
     return on_pil(op, img, GRAY_OR_RGB)
 
@@ -256,5 +256,5 @@ def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Tensor | float, inplac
     """
     require(isinstance(img, Tensor), "erase", "a tensor: use to_tensor first", ArgumentTypeError, img=img)
     img = img if inplace else img.clone()
-    img[..., i : i + h, j : j + w] = v
+    img[..., i : i + h, j : j + w] = v.to(img.device) if isinstance(v, Tensor) else v
     return img

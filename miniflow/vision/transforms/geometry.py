@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def pad(img: Image, padding: Size, fill: Fill = 0, padding_mode: str = "constant
 
     Source: `torchvision.transforms.functional.pad`.
     """
-    widths = [padding] if isinstance(padding, int) else list(padding) if isinstance(padding, tuple | list) else []
+    widths = [padding] if isinstance(padding, Integral) else list(padding) if isinstance(padding, tuple | list) else []
     fits = len(widths) in (1, 2, 4) and padding_mode in BORDERS
     require(fits, "pad", f"1, 2 or 4 widths, and a mode of {BORDERS}", padding=padding, padding_mode=padding_mode)
     left, top, right, bottom = widths * (4 // len(widths))
@@ -184,8 +184,8 @@ def center_crop(img: Image, output_size: Size) -> Image:
 
 
 def resized_crop(
-    img: Image, top: int, left: int, height: int, width: int, size: Size,
-    interpolation: InterpolationMode = BILINEAR, antialias: bool | None = True,
+    img: Image, top: int, left: int, height: int, width: int, size: Size, interpolation: InterpolationMode = BILINEAR,
+    antialias: bool | None = True,
 ) -> Image:  # fmt: skip
     """`resize` of a `crop`. Source: `torchvision.transforms.functional.resized_crop`."""
     return resize(crop(img, top, left, height, width), size, interpolation, antialias=antialias)
@@ -284,8 +284,8 @@ def rotate(
 
 
 def perspective(
-    img: Image, startpoints: Sequence[Point], endpoints: Sequence[Point],
-    interpolation: InterpolationMode = BILINEAR, fill: Fill = None,
+    img: Image, startpoints: Sequence[Point], endpoints: Sequence[Point], interpolation: InterpolationMode = BILINEAR,
+    fill: Fill = None,
 ) -> Image:  # fmt: skip
     """The image seen from elsewhere: four points (x, y) of it, `startpoints`, are moved to `endpoints`.
 

@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -116,10 +117,10 @@ def get_image_num_channels(img: Image) -> int:
 
 def pair(op: str, size: int | Sequence[int]) -> list[int]:
     """[h, w], which may be given as one number."""
-    sizes = [size] if isinstance(size, int) else list(size) if isinstance(size, tuple | list) else []
-    fits = len(sizes) in (1, 2) and all(isinstance(n, int) and n > 0 for n in sizes)
+    sizes = [size] if isinstance(size, Integral) else list(size) if isinstance(size, tuple | list) else []
+    fits = len(sizes) in (1, 2) and all(isinstance(n, Integral) and n > 0 for n in sizes)
     require(fits, op, "an integer above 0, or two of them (h, w)", size=size)
-    return [sizes[0], sizes[-1]]
+    return [int(sizes[0]), int(sizes[-1])]
 
 
 def largest(img: Tensor) -> int:
