@@ -1,4 +1,7 @@
-"""Inference with models of torchvision and timm, whose source is unmodified: batch 1, at the size they are made for."""
+"""Inference with models of torchvision and timm, whose source is unmodified, and of miniflow.vision; batch 1.
+
+"vision/resnet50" is miniflow.vision's model on miniflow, and torchvision's on torch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ MODELS = (
     "torchvision/vgg11 torchvision/vit_b_16 torchvision/swin_t torchvision/convnext_tiny timm/vit_tiny_patch16_224 "
     "timm/vit_small_patch16_224 timm/deit_tiny_patch16_224 timm/swin_tiny_patch4_window7_224 timm/pvt_v2_b0 "
     "timm/mixer_s32_224 timm/resmlp_12_224 timm/gmlp_ti16_224 timm/convnext_atto timm/efficientnet_b0 timm/regnety_002 "
-    "timm/mobilevit_xxs timm/xcit_nano_12_p16_224 timm/ghostnet_100"
+    "timm/mobilevit_xxs timm/xcit_nano_12_p16_224 timm/ghostnet_100 vision/resnet50 vision/mobilenet_v2 vision/vit_b_16"
 ).split()
 TOLERANCE = 1e-3
 # of torchvision's compiled part, which is loaded by the release of torch that it was built for only
@@ -53,7 +56,7 @@ def time_model(framework: str, threads: int, model: str) -> dict:
 
     Args:
         framework: "miniflow", "miniflow.graph", "torch" or "torch.compile".
-        model: "torchvision/NAME" or "timm/NAME".
+        model: "torchvision/NAME", "timm/NAME" or "vision/NAME".
     """
     flow = importlib.import_module(framework.partition(".")[0])
     if flow.__name__ == "torch":
@@ -62,8 +65,13 @@ def time_model(framework: str, threads: int, model: str) -> dict:
     else:
         flow.mock_torch.enable()
     library, _, name = model.partition("/")
-    make = importlib.import_module("timm").create_model if library == "timm" else None
-    network = (make or importlib.import_module("torchvision").models.get_model)(name).eval()
+    if library == "timm":
+        make = importlib.import_module("timm").create_model
+    elif library == "vision" and flow.__name__ == "miniflow":
+        make = flow.vision.models.create_model
+    else:
+        make = importlib.import_module("torchvision").models.get_model
+    network = make(name).eval()
     draw = np.random.default_rng(0)
     values = {
         name: flow.tensor(numbers(name, tuple(value.shape), draw)) if value.is_floating_point() else value
