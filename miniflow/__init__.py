@@ -8,7 +8,7 @@ import sys
 import types
 from math import e, inf, nan, pi
 
-from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils, vision
+from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from miniflow.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from miniflow.autograd import enable_grad as grad_enable
@@ -184,6 +184,7 @@ _defer(
         "mock_torch": "miniflow.mock_torch",
         "onnx": "miniflow.onnx",
         "optimizer": "miniflow.graph.job_optimizer",
+        "vision": "miniflow.vision",
         "vmap": "miniflow.func:vmap",
     },
 )

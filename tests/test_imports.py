@@ -200,6 +200,11 @@ def test_graphs_are_loaded_when_they_are_first_used():
         _ = miniflow.nn.Grape
 
 
+def test_vision_is_loaded_when_it_is_first_used():
+    assert not [name for name in modules_after_import() if name.startswith("miniflow.vision")]
+    assert "vision" in dir(miniflow) and miniflow.vision.models.LeNet.__module__ == "miniflow.vision.models.lenet"
+
+
 def test_importing_miniflow_stays_light():
     assert not modules_after_import() & set(HEAVY)
 
