@@ -1,6 +1,6 @@
 """Networks for images: classes, and variants by name, such as `resnet18(num_classes=10)`."""
 
-from miniflow.vision.models import segmentation
+from miniflow.vision.models import detection, segmentation
 from miniflow.vision.models.alexnet import AlexNet, alexnet
 from miniflow.vision.models.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
 from miniflow.vision.models.efficientnet import (
