@@ -2,7 +2,15 @@
 
 import pytest
 from models import needed, torch
-from vision import check_graph_and_onnx, check_names, check_outputs, check_training, compare_training, equal
+from vision import (
+    check_first_weights,
+    check_graph_and_onnx,
+    check_names,
+    check_outputs,
+    check_training,
+    compare_training,
+    equal,
+)
 
 import miniflow as flow
 
@@ -21,12 +29,12 @@ FAMILIES = [
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", *MNASNET, *SHUFFLENET])
 def test_outputs(name):
-    check_outputs(name, 64, num_classes=10)
+    check_outputs(name, 32, num_classes=10)
 
 
 @pytest.mark.parametrize("name", ["mobilenetv1_100", "mobilenetv1_125"])
 def test_mobilenet_v1(name):
-    check_outputs(name, 64, "timm", num_classes=10)
+    check_outputs(name, 32, "timm", num_classes=10)
 
 
 @pytest.mark.parametrize("name", sorted({*flow.vision.models.list_models("efficientnet_")} - {*LARGE}))
@@ -66,12 +74,21 @@ def test_widths_of_mobilenet_v2(options):
 def test_tails_of_mobilenet_v3(name):
     """Backbones of segmentation are dilated, those of detection have fewer channels at the end."""
     check_outputs(name, 64, num_classes=10, dilated=True, reduced_tail=True)
-    check_outputs(name, 64, num_classes=10, width_mult=0.75)
+    check_outputs(name, 32, num_classes=10, width_mult=0.75)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mnasnet0_5", "efficientnet_b0", "regnet_x_400mf"])
+def test_first_weights(name):
+    check_first_weights(name, num_classes=100)
+
+
+def test_first_weights_of_mobilenet_v1():
+    check_first_weights("mobilenetv1_100", "timm", num_classes=100)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_training(name):
-    check_training(name, 64, num_classes=10)
+    check_training(name, 32, num_classes=10)
 
 
 def test_training_of_efficientnet_v2():
@@ -86,9 +103,9 @@ def test_training_of_efficientnet_v2():
 
 
 def test_training_of_mobilenet_v1():
-    check_training("mobilenetv1_100", 64, "timm", num_classes=10)
+    check_training("mobilenetv1_100", 32, "timm", num_classes=10)
 
 
 @pytest.mark.parametrize("name", ["mobilenetv1_100", *FAMILIES])
 def test_graph_and_onnx(name, tmp_path):
-    check_graph_and_onnx(name, 64, tmp_path, num_classes=10)
+    check_graph_and_onnx(name, 32, tmp_path, num_classes=10)

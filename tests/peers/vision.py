@@ -28,8 +28,7 @@ def pair(name: str, library: str = "torchvision", theirs: str | None = None, **o
     peer = needed(library)
     make = peer.create_model if library == "timm" else peer.models.get_model
     with undrawn():
-        mine = flow.vision.models.create_model(name, **options)
-    return equal(mine, make(theirs or name, **options))
+        return equal(flow.vision.models.create_model(name, **options), make(theirs or name, **options))
 
 
 def equal(mine: Any, other: Any) -> tuple[Any, Any]:
@@ -74,8 +73,9 @@ def check_names(name: str, library: str = "torchvision", theirs: str | None = No
 def undrawn() -> Iterator[None]:
     """Where models are made without first weights, which takes no time and hardly any memory."""
     with ExitStack() as stack:
-        for name in ("uniform_", "normal_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"):
-            stack.enter_context(patch.object(flow.nn.init, name, lambda tensor, *_, **__: tensor))
+        for init in (flow.nn.init, torch.nn.init):
+            for name in ("uniform_", "normal_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"):
+                stack.enter_context(patch.object(init, name, lambda tensor, *_, **__: tensor))
         yield
 
 
@@ -108,15 +108,37 @@ def compare_training(mine: Any, other: Any, size: int, batch: int = 4) -> None:
     compare_gradients(mine, other)
 
 
+def check_first_weights(name: str, library: str = "torchvision", **options: Any) -> None:
+    """Of each parameter the deviation of the numbers that are drawn for it, and the largest; constants are equal."""
+    peer = needed(library)
+    other = (peer.create_model if library == "timm" else peer.models.get_model)(name, **options)
+    state = {key: value.numpy() for key, value in flow.vision.models.create_model(name, **options).state_dict().items()}
+    for key, value in other.state_dict().items():
+        got, want = state[key], value.numpy()
+        if (want == want.flat[0]).all():
+            np.testing.assert_array_equal(got, want, key)
+        else:
+            assert abs(np.log(got.std() / want.std())) <= 6 / np.sqrt(want.size), key
+            largest = np.abs(got).max() / np.abs(want).max()  # for numbers of one deviation it tells the distribution
+            assert want.size < 1000 or 0.6 < largest < 1.6, key
+    count_comparison()
+
+
 def outputs(found: Any) -> list[Any]:
     """What a model returned, as a list of tensors."""
     return list(found.values()) if isinstance(found, dict) else list(found) if isinstance(found, tuple) else [found]
 
 
 def check_graph_and_onnx(name: str, size: int, tmp_path: Any, **options: Any) -> None:
+    """Of a model by name."""
+    with undrawn():
+        compare_graph_and_onnx(flow.vision.models.create_model(name, **options), size, tmp_path)
+
+
+def compare_graph_and_onnx(model: Any, size: int, tmp_path: Any) -> None:
     """In evaluation mode nn.Graph computes what the model computes, and so does onnxruntime with the exported model."""
     session = importlib.import_module("onnxruntime").InferenceSession
-    model = flow.vision.models.create_model(name, **options).eval()
+    model.eval()
     draw = np.random.default_rng(0)
     state = {
         key: flow.tensor(numbers(key, tuple(value.shape), draw)) if value.is_floating_point() else value

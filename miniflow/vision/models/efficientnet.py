@@ -12,14 +12,8 @@ from functools import partial
 
 from miniflow import nn
 from miniflow.tensor import Tensor
-from miniflow.vision.layers import (
-    Conv2dNormActivation,
-    SqueezeExcitation,
-    StochasticDepth,
-    init_convolutions,
-    make_divisible,
-)
-from miniflow.vision.layers.blocks import Factory
+from miniflow.vision.layers import SqueezeExcitation, StochasticDepth, init_convolutions, variance_scaling_
+from miniflow.vision.layers.blocks import Conv2dNormActivation, Factory, make_divisible
 from miniflow.vision.models.mobilenetv2 import InvertedResidual
 from miniflow.vision.models.registry import Variant
 
@@ -115,8 +109,7 @@ class EfficientNet(nn.Module):
         self.features = nn.Sequential(*layers, conv(channels, last_channel, 1))  # (N, last_channel, H / 32, W / 32)
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(last_channel, num_classes))
         init_convolutions(self)
-        bound = 1 / math.sqrt(num_classes)
-        nn.init.uniform_(self.classifier[1].weight, -bound, bound)
+        variance_scaling_(self.classifier[1].weight, 1 / 3, "fan_out", "uniform")  # up to 1 / sqrt(num_classes)
         nn.init.zeros_(self.classifier[1].bias)
 
     def forward(self, x: Tensor) -> Tensor:

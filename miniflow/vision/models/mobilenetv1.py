@@ -10,7 +10,7 @@ import math
 from miniflow import nn
 from miniflow.nn import functional as F
 from miniflow.tensor import Tensor
-from miniflow.vision.layers import init_linears, make_divisible
+from miniflow.vision.layers import make_divisible, variance_scaling_
 from miniflow.vision.models.registry import Variant
 
 
@@ -62,7 +62,8 @@ class MobileNetV1(nn.Module):
             if isinstance(module, nn.Conv2d):
                 fan_out = math.prod(module.kernel_size) * module.out_channels // module.groups
                 nn.init.normal_(module.weight, std=math.sqrt(2 / fan_out))
-        init_linears(self)
+        variance_scaling_(self.classifier.weight, 1 / 3, "fan_out", "uniform")  # up to 1 / sqrt(num_classes)
+        nn.init.zeros_(self.classifier.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits (N, num_classes) of images (N, 3, H, W)."""

@@ -10,14 +10,8 @@ from functools import partial
 
 from miniflow import nn
 from miniflow.tensor import Tensor
-from miniflow.vision.layers import (
-    Conv2dNormActivation,
-    SqueezeExcitation,
-    init_convolutions,
-    init_linears,
-    make_divisible,
-)
-from miniflow.vision.layers.blocks import Factory
+from miniflow.vision.layers import SqueezeExcitation, init_convolutions, init_linears
+from miniflow.vision.layers.blocks import Conv2dNormActivation, Factory, make_divisible
 from miniflow.vision.models.mobilenetv2 import InvertedResidual
 from miniflow.vision.models.registry import Variant
 

@@ -11,14 +11,8 @@ import numpy as np
 
 from miniflow import nn
 from miniflow.tensor import Tensor
-from miniflow.vision.layers import (
-    Conv2dNormActivation,
-    SqueezeExcitation,
-    init_convolutions,
-    init_linears,
-    make_divisible,
-)
-from miniflow.vision.layers.blocks import Factory
+from miniflow.vision.layers import SqueezeExcitation, init_convolutions, init_linears
+from miniflow.vision.layers.blocks import Conv2dNormActivation, Factory, make_divisible
 from miniflow.vision.models.registry import Variant
 
 

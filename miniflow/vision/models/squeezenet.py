@@ -5,8 +5,6 @@ Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters an
 
 from __future__ import annotations
 
-from functools import partial
-
 from miniflow import nn
 from miniflow.errors import ArgumentError
 from miniflow.ops.joining import cat
@@ -70,9 +68,9 @@ class SqueezeNet(nn.Module):
         self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                draw = partial(nn.init.normal_, std=0.01) if module is last else nn.init.kaiming_uniform_
-                draw(module.weight)
+                nn.init.kaiming_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+        nn.init.normal_(last.weight, std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits (N, num_classes), none of them negative, of images (N, 3, H, W)."""
