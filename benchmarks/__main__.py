@@ -14,6 +14,7 @@ from benchmarks import (
     harness,
     hostcuda,
     layers,
+    loader,
     models,
     onnx,
     ops,
@@ -27,10 +28,10 @@ from benchmarks.gpu_cases import FAMILIES
 
 TABLES = (
     *("ops", "layers", "training", "graph", "passes", "sparse", "startup", "parallel", "hostcuda"),
-    *("models", "onnx", "gpu"),
+    *("models", "onnx", "loader", "gpu"),
 )
-BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models")
-ON_DEMAND = ("models", "onnx", "gpu")
+BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models", "loader")
+ON_DEMAND = ("models", "onnx", "loader", "gpu")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +63,12 @@ def command() -> argparse.ArgumentParser:
     names = f"some of {', '.join(TABLES)}; by default all but {', '.join(ON_DEMAND)}"
     parser.add_argument("tables", nargs="*", metavar="table", help=names)
     parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="for all but ops, passes, startup, gpu"
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        metavar="N",
+        help="not for ops, passes, startup, loader, gpu",
     )
     needs = "training, models: torch.compile too; needs a C++ compiler"
     parser.add_argument("--compile", action="store_true", help=needs)
@@ -104,6 +110,8 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
     if "onnx" in options.tables:
         for threads in options.threads:
             yield onnx.report(threads)
+    if "loader" in options.tables:
+        yield loader.report()
     if "gpu" in options.tables:
         yield from gpu.reports(options.families, options.dry_run)
 

@@ -20,6 +20,7 @@ from benchmarks import (
     harness,
     hostcuda,
     launches,
+    loader,
     networks,
     passes,
 )
@@ -118,8 +119,18 @@ def test_unknown_table_is_an_error():
     assert result.returncode == 2
     assert (
         "there is no table speed; expected some of ops, layers, training, graph, passes, sparse, startup, parallel, "
-        "hostcuda, models, onnx, gpu" in result.stderr
+        "hostcuda, models, onnx, loader, gpu" in result.stderr
     )
+
+
+def test_loaders_read_the_same_images(tmp_path):
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install miniflow-edu[vision]")
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed: pip install --no-deps torchvision")
+    loader.write_images(tmp_path, 6)
+    found = [harness.in_process("loader.time_epoch", name, 1, folder=str(tmp_path)) for name in ("miniflow", "torch")]
+    assert found[0]["means"] == pytest.approx(found[1]["means"], abs=1e-5)
+    assert all(0.1 < report[key] < 1000 for report in found for key in ("wall", "cpu"))
 
 
 def test_models_compute_the_same():
