@@ -166,6 +166,20 @@ def test_pipelines_are_modules_that_can_be_pickled():
     assert repr(pipeline.transforms[1]) == "Normalize(mean=0.5, std=0.25, inplace=False)"
 
 
+def test_a_transform_can_be_derived_from():
+    class FlipWithBoxes(transforms.RandomHorizontalFlip):
+        def __init__(self, width, p=1.0):
+            super().__init__(p)
+            self.width = width
+
+        def forward(self, img, boxes):  # boxes (N, 4): left, top, right, bottom
+            return super().forward(img), [[self.width - r, t, self.width - l, b] for l, t, r, b in boxes]  # noqa: E741
+
+    img, boxes = FlipWithBoxes(10)(flow.tensor(FLOATS), [[1, 2, 4, 5]])
+    np.testing.assert_array_equal(img.numpy(), FLOATS[..., ::-1])
+    assert boxes == [[6, 2, 9, 5]]
+
+
 @pytest.mark.parametrize(
     ("make", "shape"),
     [(transforms.FiveCrop(4), (5, 3, 4, 4)), (transforms.TenCrop((4, 3), vertical_flip=True), (10, 3, 4, 3))],

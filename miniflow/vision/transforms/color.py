@@ -22,12 +22,12 @@ from miniflow.vision.pillow import pillow
 from miniflow.vision.transforms.conversion import convert_image_dtype, pil_to_tensor, to_pil_image
 from miniflow.vision.transforms.image import (
     Image,
-    images,
     in_floats,
     is_pil,
     largest,
     on_pil,
     pair,
+    pil_version,
     require,
 )
 
@@ -189,7 +189,7 @@ def to_grayscale(img: Image, num_output_channels: int = 1) -> Image:
     return rgb_to_grayscale(img, num_output_channels)
 
 
-@images(lambda img: pillow("ImageOps").invert(img), GRAY_OR_RGB)
+@pil_version(lambda img: pillow("ImageOps").invert(img), GRAY_OR_RGB)
 def invert(img: Image) -> Image:
     """Black and white exchanged. Source: `torchvision.transforms.functional.invert`."""
     return largest(img) - img
@@ -210,7 +210,7 @@ def posterize(img: Image, bits: int) -> Image:
     return img & mask
 
 
-@images(lambda img, threshold: pillow("ImageOps").solarize(img, threshold), GRAY_OR_RGB)
+@pil_version(lambda img, threshold: pillow("ImageOps").solarize(img, threshold), GRAY_OR_RGB)
 def solarize(img: Image, threshold: float) -> Image:
     """What is at least `threshold` is inverted. Source: `torchvision.transforms.functional.solarize`."""
     expected = f"at most {largest(img)}, which is white"
@@ -218,7 +218,7 @@ def solarize(img: Image, threshold: float) -> Image:
     return where(img >= threshold, invert(img), img)
 
 
-@images(lambda img: pillow("ImageOps").autocontrast(img), GRAY_OR_RGB)
+@pil_version(lambda img: pillow("ImageOps").autocontrast(img), GRAY_OR_RGB)
 def autocontrast(img: Image) -> Image:
     """Each channel stretched from black to white. Source: `torchvision.transforms.functional.autocontrast`."""
     x = img if img.is_floating_point() else img.float()
@@ -227,7 +227,7 @@ def autocontrast(img: Image) -> Image:
     return where(range == 0, x, stretched).clamp(0, largest(img)).to(img.dtype)
 
 
-@images(lambda img: pillow("ImageOps").equalize(img), GRAY_OR_RGB)
+@pil_version(lambda img: pillow("ImageOps").equalize(img), GRAY_OR_RGB)
 def equalize(img: Image) -> Image:
     """Each channel's values spread, so that all are about as frequent.
 

@@ -27,11 +27,11 @@ from miniflow.vision.transforms.image import (
     Image,
     InterpolationMode,
     get_dimensions,
-    images,
     in_floats,
     mode_of,
     on_pil,
     pair,
+    pil_version,
     require,
 )  # fmt: skip
 
@@ -41,13 +41,13 @@ Size = int | Sequence[int]
 Point = Sequence[float]
 
 
-@images(lambda img: pillow("ImageOps").mirror(img))
+@pil_version(lambda img: pillow("ImageOps").mirror(img))
 def hflip(img: Image) -> Image:
     """Left and right exchanged. Source: `torchvision.transforms.functional.hflip`."""
     return img.flip(-1)
 
 
-@images(lambda img: pillow("ImageOps").flip(img))
+@pil_version(lambda img: pillow("ImageOps").flip(img))
 def vflip(img: Image) -> Image:
     """Top and bottom exchanged. Source: `torchvision.transforms.functional.vflip`."""
     return img.flip(-2)
@@ -155,7 +155,7 @@ def color_of(img: Any, fill: Fill) -> Any:
     return numbers[0] if channels == 1 else tuple(numbers * (channels // len(numbers)))
 
 
-@images(lambda img, top, left, height, width: img.crop((left, top, left + width, top + height)))
+@pil_version(lambda img, top, left, height, width: img.crop((left, top, left + width, top + height)))
 def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
     """A part of an image; what is outside of it is 0.
 

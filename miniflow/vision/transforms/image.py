@@ -78,7 +78,7 @@ def on_pil(op: str, img: Any, channels: Sequence[int] = ()) -> bool:
     return False
 
 
-def images(on_image: Callable, channels: Sequence[int] = ()) -> Callable[[Callable], Callable]:
+def pil_version(on_image: Callable, channels: Sequence[int] = ()) -> Callable[[Callable], Callable]:
     """Decorate a function of tensors, with as many channels as given: `on_image` is the one for images of Pillow."""
 
     def decorate(on_tensor: Callable) -> Callable:
@@ -92,7 +92,7 @@ def images(on_image: Callable, channels: Sequence[int] = ()) -> Callable[[Callab
     return decorate
 
 
-@images(lambda img: [len(img.getbands()), img.height, img.width])
+@pil_version(lambda img: [len(img.getbands()), img.height, img.width])
 def get_dimensions(img: Image) -> list[int]:
     """Channels, height and width.
 

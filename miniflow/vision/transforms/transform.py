@@ -42,18 +42,20 @@ class Transform(ExplainsArguments, Module):
         return ", ".join(f"{name}={getattr(value, 'value', value)}" for name, value in own.items())
 
 
-class Function(Transform):
+class FunctionTransform(Transform):
     """Base: applies a function of an image and other arguments, which are those of the constructor.
 
-    `class RandomInvert(Function, of=F.invert, p=0.5)` also has `p`, the probability of doing so.
+    `class RandomInvert(FunctionTransform, of=F.invert, p=0.5)` also has `p`, the probability of doing so.
 
     >>> from miniflow.vision import transforms
     >>> transforms.RandomSolarize(threshold=128)
     RandomSolarize(threshold=128, p=0.5)
     """
 
-    def __init_subclass__(cls, of: Callable, **defaults: Any):
+    def __init_subclass__(cls, of: Callable | None = None, **defaults: Any):
         super().__init_subclass__()
+        if of is None:
+            return  # as the class that it is derived from
         _, *parameters = inspect.signature(of).parameters.values()
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters += [inspect.Parameter(name, kind, default=value) for name, value in defaults.items()]
@@ -90,27 +92,27 @@ def solarized(img: Image) -> Image:
     return F.solarize(img, 128)
 
 
-class ToTensor(Function, of=F.to_tensor):
+class ToTensor(FunctionTransform, of=F.to_tensor):
     """Image or array (H, W, C) to a tensor (C, H, W), of bytes from 0 to 1. Source: `torchvision.transforms`."""
 
 
-class PILToTensor(Function, of=F.pil_to_tensor):
+class PILToTensor(FunctionTransform, of=F.pil_to_tensor):
     """Image to the tensor (C, H, W) of its bytes. Source: `torchvision.transforms`."""
 
 
-class ToPILImage(Function, of=F.to_pil_image):
+class ToPILImage(FunctionTransform, of=F.to_pil_image):
     """Tensor (C, H, W) or array (H, W, C) to an image. Source: `torchvision.transforms`."""
 
 
-class ConvertImageDtype(Function, of=F.convert_image_dtype):
+class ConvertImageDtype(FunctionTransform, of=F.convert_image_dtype):
     """Another dtype, and its range. Source: `torchvision.transforms`."""
 
 
-class Normalize(Function, of=F.normalize):
+class Normalize(FunctionTransform, of=F.normalize):
     """(x - mean) / std for each channel of a tensor. Source: `torchvision.transforms`."""
 
 
-class Resize(Function, of=F.resize):
+class Resize(FunctionTransform, of=F.resize):
     """Another size (h, w), or another length of the shorter side. Source: `torchvision.transforms`.
 
     >>> import miniflow as flow
@@ -122,63 +124,63 @@ class Resize(Function, of=F.resize):
 Scale = Resize  # flowvision's name
 
 
-class CenterCrop(Function, of=center):
+class CenterCrop(FunctionTransform, of=center):
     """The part (h, w) in the middle. Source: `torchvision.transforms`."""
 
 
-class FiveCrop(Function, of=F.five_crop):
+class FiveCrop(FunctionTransform, of=F.five_crop):
     """A tuple of the four corners (h, w) and the middle. Source: `torchvision.transforms`."""
 
 
-class TenCrop(Function, of=F.ten_crop):
+class TenCrop(FunctionTransform, of=F.ten_crop):
     """The five crops of an image, and of its mirror image. Source: `torchvision.transforms`."""
 
 
-class Pad(Function, of=F.pad):
+class Pad(FunctionTransform, of=F.pad):
     """A border. Source: `torchvision.transforms`."""
 
 
-class Grayscale(Function, of=F.rgb_to_grayscale):
+class Grayscale(FunctionTransform, of=F.rgb_to_grayscale):
     """Gray, in one channel or three. Source: `torchvision.transforms`."""
 
 
-class RandomGrayscale(Function, of=gray, p=0.1):
+class RandomGrayscale(FunctionTransform, of=gray, p=0.1):
     """Gray, in as many channels as before, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomHorizontalFlip(Function, of=F.hflip, p=0.5):
+class RandomHorizontalFlip(FunctionTransform, of=F.hflip, p=0.5):
     """Left and right exchanged, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomVerticalFlip(Function, of=F.vflip, p=0.5):
+class RandomVerticalFlip(FunctionTransform, of=F.vflip, p=0.5):
     """Top and bottom exchanged, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomInvert(Function, of=F.invert, p=0.5):
+class RandomInvert(FunctionTransform, of=F.invert, p=0.5):
     """Black and white exchanged, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomPosterize(Function, of=F.posterize, p=0.5):
+class RandomPosterize(FunctionTransform, of=F.posterize, p=0.5):
     """The upper bits of each byte, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomSolarize(Function, of=F.solarize, p=0.5):
+class RandomSolarize(FunctionTransform, of=F.solarize, p=0.5):
     """What is at least `threshold` is inverted, with probability p. Source: `torchvision.transforms`."""
 
 
-class Solarization(Function, of=solarized, p=0.1):
+class Solarization(FunctionTransform, of=solarized, p=0.1):
     """The brighter half of all bytes is inverted, with probability p. Source: `flowvision.transforms`."""
 
 
-class RandomAdjustSharpness(Function, of=F.adjust_sharpness, p=0.5):
+class RandomAdjustSharpness(FunctionTransform, of=F.adjust_sharpness, p=0.5):
     """Blurred (factor 0) or sharpened (2), with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomAutocontrast(Function, of=F.autocontrast, p=0.5):
+class RandomAutocontrast(FunctionTransform, of=F.autocontrast, p=0.5):
     """Stretched from black to white, with probability p. Source: `torchvision.transforms`."""
 
 
-class RandomEqualize(Function, of=F.equalize, p=0.5):
+class RandomEqualize(FunctionTransform, of=F.equalize, p=0.5):
     """All brightnesses equally frequent, with probability p. Source: `torchvision.transforms`."""
 
 
