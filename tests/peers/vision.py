@@ -28,7 +28,24 @@ def pair(name: str, library: str = "torchvision", theirs: str | None = None, **o
     peer = needed(library)
     make = peer.create_model if library == "timm" else peer.models.get_model
     with undrawn():
-        return equal(flow.vision.models.create_model(name, **options), make(theirs or name, **options))
+        mine, other = flow.vision.models.create_model(name, **options), make(theirs or name, **options)
+    if library == "torchvision":
+        compare_settings(mine, other)
+    return equal(mine, other)
+
+
+def compare_settings(mine: Any, other: Any) -> None:
+    """What outputs in evaluation mode do not show: the rates of dropout, and the momenta of normalizations."""
+    found = [
+        sorted(
+            (key, round(value, 6))
+            for layer in model.modules()
+            for key, value in vars(layer).items()
+            if key in ("p", "drop_rate", "eps", "momentum") and value
+        )
+        for model in (mine, other)
+    ]
+    assert found[0] == found[1]
 
 
 def equal(mine: Any, other: Any) -> tuple[Any, Any]:
@@ -64,8 +81,10 @@ def check_names(name: str, library: str = "torchvision", theirs: str | None = No
         other = (peer.create_model if library == "timm" else peer.models.get_model)(theirs or name, **options)
     want = {key: tuple(value.shape) for key, value in other.state_dict().items()}
     with undrawn():
-        state = flow.vision.models.create_model(name, **options).state_dict()
-    assert {key: tuple(value.shape) for key, value in state.items()} == want
+        mine = flow.vision.models.create_model(name, **options)
+    assert {key: tuple(value.shape) for key, value in mine.state_dict().items()} == want
+    if library == "torchvision":
+        compare_settings(mine, other)
     count_comparison()
 
 
