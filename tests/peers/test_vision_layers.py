@@ -65,6 +65,7 @@ def test_layers_of_torchvision(name):
 
 TIMM = {  # our class, timm's, arguments, the shape of the input
     "ConvBnAct": (lambda nn: {"args": (3, 6, 3), "stride": 2}, (2, 3, 9, 8)),
+    "ConvBnAct-same": (lambda nn: {"args": (3, 6, 3), "stride": 2, "padding": "same", "dilation": 2}, (2, 3, 9, 8)),
     "Conv2dSame": (lambda nn: {"args": (4, 6, (5, 3)), "stride": 2, "dilation": (1, 2), "groups": 2}, (2, 4, 8, 9)),
     "LayerNorm2d": (lambda nn: {"args": (6,)}, (2, 6, 4, 3)),
     "PatchEmbed": (lambda nn: {"args": ((12, 8), 4), "embed_dim": 10, "norm_layer": nn.LayerNorm}, (2, 3, 12, 8)),

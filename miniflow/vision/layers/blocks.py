@@ -94,10 +94,10 @@ class ConvBnAct(nn.Sequential):
         act_layer: Factory | None = nn.ReLU, bias: bool = False, **options: Any,
     ):  # fmt: skip
         super().__init__()
-        make = Conv2dSame if padding == "same" else partial(nn.Conv2d, padding=padding)
         if padding is None:
-            make = partial(nn.Conv2d, padding=(stride - 1 + dilation * (kernel_size - 1)) // 2)
-        self.conv = make(in_channels, out_channels, kernel_size, stride=stride, dilation=dilation, bias=bias, **options)
+            padding = (stride - 1 + dilation * (kernel_size - 1)) // 2
+        conv, padding = (Conv2dSame, 0) if padding == "same" else (nn.Conv2d, padding)
+        self.conv = conv(in_channels, out_channels, kernel_size, stride, padding, dilation, bias=bias, **options)
         if norm_layer:
             self.bn = norm_layer(out_channels)
         if act_layer:
@@ -190,8 +190,7 @@ class PatchEmbed(nn.Module):
 
     def __init__(
         self, img_size: int | tuple[int, int] | None = 224, patch_size: int | tuple[int, int] = 16, in_chans: int = 3,
-        embed_dim: int = 768, norm_layer: Factory | None = None, flatten: bool = True,
-        bias: bool = True,
+        embed_dim: int = 768, norm_layer: Factory | None = None, flatten: bool = True, bias: bool = True,
     ):  # fmt: skip
         super().__init__()
         self.img_size, self.patch_size = (size if size is None else pair(size) for size in (img_size, patch_size))
