@@ -278,7 +278,7 @@ class Run:
         chosen = flow.stack([task.test[i][0] for i in shown])
         maps = activation_maps(self.model, chosen.to(self.device))
         names = [task.classes[int(label)] for label in labels]
-        guesses = [f"{task.classes[predicted[i]]} for {task.classes[truth[i]]}" for i in shown]
+        guesses = [f"{task.classes[predicted[i]]}, is {task.classes[truth[i]]}" for i in shown]
         figure = Figure(figsize=(1.6 * COLUMNS, 6), layout="constrained")
         rows = [
             ("augmented", flow.stack(augmented), names),
@@ -294,7 +294,8 @@ class Run:
                 axis.imshow(pixels, cmap="gray")
                 axis.set_title(title, fontsize=9)
                 if row == "why":
-                    axis.imshow(maps[i], cmap="jet", alpha=0.5, extent=axis.get_images()[0].get_extent())
+                    extent = axis.get_images()[0].get_extent()
+                    axis.imshow(maps[i], cmap="jet", alpha=0.5, interpolation="bilinear", extent=extent)
         figure.savefig(self.options.picture, dpi=110)
 
 
