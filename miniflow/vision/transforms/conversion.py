@@ -100,13 +100,7 @@ def convert_image_dtype(image: Tensor, dtype: dtype = float32) -> Tensor:
 
     Source: `torchvision.transforms.functional.convert_image_dtype`.
     """
-    require(
-        isinstance(image, Tensor),
-        "convert_image_dtype",
-        "a tensor: use to_tensor first",
-        ArgumentTypeError,
-        image=image,
-    )
+    require(isinstance(image, Tensor), "convert_image_dtype", "a tensor", ArgumentTypeError, image=image)
     if image.dtype is dtype or (image.is_floating_point() and dtype.is_floating_point):
         return image.to(dtype)
     if dtype.is_floating_point:

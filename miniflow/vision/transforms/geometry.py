@@ -33,7 +33,7 @@ from miniflow.vision.transforms.image import (
     pair,
     pil_version,
     require,
-)  # fmt: skip
+)
 
 BORDERS = ("constant", "edge", "reflect", "symmetric")
 Fill = float | Sequence[float] | None
@@ -122,16 +122,15 @@ def pad(img: Image, padding: Size, fill: Fill = 0, padding_mode: str = "constant
     fits = len(widths) in (1, 2, 4) and padding_mode in BORDERS
     require(fits, "pad", f"1, 2 or 4 widths, and a mode of {BORDERS}", padding=padding, padding_mode=padding_mode)
     left, top, right, bottom = widths * (4 // len(widths))
-    is_image, is_constant = on_pil("pad", img), padding_mode == "constant"
-    if is_constant and not is_image:
+    is_constant = padding_mode == "constant"
+    if not on_pil("pad", img) and is_constant:
         require(fill is None or isinstance(fill, Real), "pad", "one number for a tensor", ArgumentTypeError, fill=fill)
         return F.pad(img, [left, right, top, bottom], value=fill or 0)
     _, height, width = get_dimensions(img)
     rows, columns = (bordered(*n, padding_mode) for n in ((height, top, bottom), (width, left, right)))
-    if not is_image:
-        return img.index_select(-2, from_numpy(rows).to(img.device)).index_select(
-            -1, from_numpy(columns).to(img.device)
-        )
+    if isinstance(img, Tensor):
+        rows, columns = from_numpy(rows).to(img.device), from_numpy(columns).to(img.device)
+        return img.index_select(-2, rows).index_select(-1, columns)
     if is_constant:
         result = pillow("ImageOps").expand(img, (left, top, right, bottom), color_of(img, fill))
     else:
@@ -223,7 +222,7 @@ def affine(
 
     Source: `torchvision.transforms.functional.affine`.
     """
-    shear = [shear, 0.0] if isinstance(shear, Real) else list(shear) * (2 // len(shear))
+    shear = [shear, 0.0] if isinstance(shear, Real) else [*shear] * (2 if len(shear) == 1 else 1)
     fits = len(translate) == len(shear) == 2 and scale > 0
     expected = "two numbers of translate and shear, and a scale above 0"
     require(fits, "affine", expected, translate=translate, scale=scale, shear=shear)
