@@ -78,3 +78,38 @@ def test_a_graph_drops_other_paths_each_time():
     step, x = Step(), flow.ones(64, 2)
     first, second = step(x).numpy(), step(x).numpy()
     assert set(first.flat) == set(second.flat) == {0, 2} and (first != second).any()
+
+
+LAYERS = {
+    "SE": lambda: layers.SE(16), "ECA": lambda: layers.ECA(16), "CBAM": lambda: layers.CBAM(16),
+    "BAM": lambda: layers.BAM(16, reduction=4), "GCT": lambda: layers.GCT(16), "CoordAtt": lambda: layers.CoordAtt(16),
+    "GlobalContext": lambda: layers.GlobalContext(16, fuse_add=True), "NonLocal": lambda: layers.NonLocal(16),
+    "Conv2dSame": lambda: layers.Conv2dSame(16, 4, 3, 2), "FrozenBatchNorm2d": lambda: layers.FrozenBatchNorm2d(16),
+    "LayerNorm2d": lambda: layers.LayerNorm2d(16), "GluMlp": lambda: layers.GluMlp(16, 32, use_conv=True),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_only("onnxruntime computes on the CPU")
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_in_a_graph_and_in_onnxruntime(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
+    flow.manual_seed(0)
+    layer, x = LAYERS[name]().eval(), flow.randn(2, 16, 6, 5)
+    for parameter in layer.parameters():  # some begin as the identity
+        flow.nn.init.normal_(parameter)
+    want = layer(x).detach()
+
+    class Forward(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def build(self, x):
+            return self.layer(x)
+
+    assert_close(Forward()(x), want.numpy(), rtol=1e-4, atol=1e-4)
+    flow.onnx.export(layer, x, str(tmp_path / "layer.onnx"))
+    session = runtime.InferenceSession(str(tmp_path / "layer.onnx"))
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_close(found, want.numpy(), rtol=1e-4, atol=1e-4)
