@@ -48,6 +48,11 @@ TORCHVISION = {  # our class, torchvision's name of it if another, arguments by 
     ),
     "SqueezeExcitation": (lambda nn: {"args": (12, 5), "scale_activation": nn.Hardsigmoid}, (2, 12, 5, 4)),
     "FrozenBatchNorm2d": (lambda nn: {"args": (5,), "eps": 1e-3}, (2, 5, 3, 4)),
+    "MLP": (
+        lambda nn: {"args": (5, [7, 6, 4]), "norm_layer": nn.LayerNorm, "inplace": False, "bias": False},
+        (2, 3, 5),
+    ),
+    "Permute": (lambda nn: {"args": ([0, 2, 3, 1],)}, (2, 3, 4, 5)),
 }
 
 
@@ -75,6 +80,7 @@ TIMM = {  # our class, timm's, arguments, the shape of the input
     "GluMlp-conv": (lambda nn: {"args": (6, 8), "use_conv": True, "act_layer": nn.SiLU}, (2, 6, 4, 3)),
     "GatedMlp": (lambda nn: {"args": (6, 8), "norm_layer": nn.LayerNorm, "gate_layer": halving(nn)}, (2, 4, 6)),
     "ConvMlp": (lambda nn: {"args": (6, 8), "norm_layer": nn.BatchNorm2d}, (2, 6, 4, 3)),
+    "Attention": (lambda nn: {"args": (12, 3), "qkv_bias": True}, (2, 5, 12)),
     "SEModule": (lambda nn: {"args": (40,), "act_layer": nn.SiLU}, (2, 40, 3, 5)),
 }  # fmt: skip
 

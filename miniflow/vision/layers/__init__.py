@@ -7,6 +7,7 @@ from miniflow.vision.layers.attention import (
     ECA,
     GCT,
     SE,
+    Attention,
     CoordAtt,
     GlobalContext,
     NonLocal,
@@ -16,6 +17,7 @@ from miniflow.vision.layers.attention import (
 )
 from miniflow.vision.layers.blocks import (
     FPN,
+    MLP,
     Conv2dNormActivation,
     Conv2dSame,
     ConvBnAct,
@@ -29,6 +31,7 @@ from miniflow.vision.layers.blocks import (
     LayerNorm2d,
     Mlp,
     PatchEmbed,
+    Permute,
     make_divisible,
 )
 from miniflow.vision.layers.boxes import (
@@ -57,6 +60,7 @@ from miniflow.vision.layers.regularization import (
 from miniflow.vision.layers.weight_init import (
     init_convolutions,
     init_linears,
+    init_truncated,
     lecun_normal_,
     trunc_normal_,
     variance_scaling_,

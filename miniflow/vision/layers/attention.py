@@ -238,6 +238,37 @@ class NonLocal(nn.Module):
         return x + self.norm(self.z(y.transpose(1, 2).unflatten(2, x.shape[2:])))
 
 
+class Attention(nn.Module):
+    """Attention of several heads among tokens: softmax(Q K^T / sqrt(d)) V, of one linear layer each for the three.
+
+    Args:
+        dim, num_heads: features of a token, which the heads divide among them.
+        qkv_bias: whether queries, keys and values, which one layer computes, have biases.
+        attn_drop, proj_drop: dropout of the weights and of the result.
+
+    Shapes: (N, tokens, dim) -> the same.
+
+    Source: Vaswani et al., "Attention Is All You Need", 2017; `timm.layers.Attention`.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int = 8, qkv_bias: bool = False, attn_drop: float = 0.0, proj_drop: float = 0.0
+    ):
+        super().__init__()
+        self.num_heads, self.attn_drop = num_heads, attn_drop
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.proj, self.proj_drop = nn.Linear(dim, dim), nn.Dropout(proj_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            part.unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (N, heads, tokens, dim / heads)
+            for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        dropout = self.attn_drop if self.training else 0.0
+        y = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        return self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
+
+
 class SRAttention(nn.Module):
     """Attention with spatial reduction: keys and values come from an image that is sr_ratio times smaller.
 

@@ -209,6 +209,47 @@ class PatchEmbed(nn.Module):
         return self.norm(x.flatten(2).transpose(1, 2) if self.flatten else x)
 
 
+class Permute(nn.Module):
+    """x.permute(dims) as a layer. `torchvision.ops.Permute`."""
+
+    def __init__(self, dims: Sequence[int]):
+        super().__init__()
+        self.dims = tuple(dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.permute(self.dims)
+
+
+class MLP(nn.Sequential):
+    """Linear layers, with a normalization, an activation and dropout after each but the last, which has only dropout.
+
+    Args:
+        in_channels, hidden_channels: the features of the input, and of the output of each layer.
+        norm_layer, activation_layer: make the normalization and the activation; None for no normalization.
+        inplace: of the activation and of dropout; None for their default.
+        bias: of the linear layers.
+        dropout: the probability of dropout.
+
+    >>> list(MLP(4, [8, 4]).state_dict())
+    ['0.weight', '0.bias', '3.weight', '3.bias']
+
+    Source: `torchvision.ops.MLP`.
+    """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: Sequence[int], norm_layer: Factory | None = None,
+        activation_layer: Factory = nn.ReLU, inplace: bool | None = None, bias: bool = True, dropout: float = 0.0,
+    ):  # fmt: skip
+        options = {} if inplace is None else {"inplace": inplace}
+        *inner, outputs = hidden_channels
+        layers, inputs = [], in_channels
+        for hidden in inner:
+            layers += [nn.Linear(inputs, hidden, bias=bias), *([norm_layer(hidden)] if norm_layer else [])]
+            layers += [activation_layer(**options), nn.Dropout(dropout, **options)]
+            inputs = hidden
+        super().__init__(*layers, nn.Linear(inputs, outputs, bias=bias), nn.Dropout(dropout, **options))
+
+
 class Mlp(nn.Module):
     """Two linear layers with an activation between them: fc2(norm(act(fc1(x)))), with dropout after both.
 

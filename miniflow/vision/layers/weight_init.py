@@ -9,7 +9,7 @@ from miniflow.errors import ArgumentError
 from miniflow.nn.init import trunc_normal_
 from miniflow.tensor import Tensor
 
-__all__ = ["init_convolutions", "init_linears", "lecun_normal_", "trunc_normal_", "variance_scaling_"]
+__all__ = ["init_convolutions", "init_linears", "init_truncated", "lecun_normal_", "trunc_normal_", "variance_scaling_"]
 
 
 def init_convolutions(model: nn.Module) -> None:
@@ -32,6 +32,18 @@ def init_linears(model: nn.Module, std: float = 0.01) -> None:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
+
+
+def init_truncated(model: nn.Module, *kinds: type[nn.Module], std: float = 0.02) -> None:
+    """Draw the weights of layers of these kinds from N(0, std^2), without what is beyond 2; biases are zero.
+
+    Source: Devlin et al., "BERT", 2019 (its code); what transformers for images begin with.
+    """
+    for module in model.modules():
+        if isinstance(module, kinds):
+            nn.init.trunc_normal_(module.weight, std=std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
 
 def variance_scaling_(tensor: Tensor, scale: float = 1.0, mode: str = "fan_in", distribution: str = "normal") -> Tensor:

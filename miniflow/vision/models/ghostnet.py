@@ -35,6 +35,10 @@ class GhostModule(nn.Module):
     Args:
         inputs, outputs: channels.
         activation: what comes after each normalization; None for nothing.
+
+    >>> import miniflow as flow
+    >>> GhostModule(3, 9)(flow.zeros(1, 3, 4, 4)).shape
+    miniflow.Size([1, 9, 4, 4])
     """
 
     def __init__(self, inputs: int, outputs: int, activation: type[nn.Module] | None = nn.ReLU):
@@ -102,10 +106,6 @@ class GhostNet(nn.Module):
         width: what the table of channels is multiplied by.
         num_classes: how many logits to return.
         drop_rate: the probability of dropout before the classifier.
-
-    >>> import miniflow as flow
-    >>> GhostNet(0.5, num_classes=10)(flow.zeros(1, 3, 32, 32)).shape
-    miniflow.Size([1, 10])
 
     Source: Han et al., 2020, table 1; `timm.models.ghostnet`.
     """

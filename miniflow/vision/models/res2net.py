@@ -25,6 +25,10 @@ class Bottle2neck(nn.Module):
     Args:
         inplanes, planes, stride, downsample, groups, base_width, dilation, norm_layer: as in `resnet.Bottleneck`.
         scale: s, into how many groups of channels x is split.
+
+    >>> import miniflow as flow
+    >>> Bottle2neck(32, 8)(flow.zeros(1, 32, 4, 4)).shape
+    miniflow.Size([1, 32, 4, 4])
     """
 
     expansion = 4
@@ -67,10 +71,6 @@ class Res2Net(ResNet):
         zero_init_residual: let each block begin as the identity: the scale of its last normalization is zero.
         **options: of `ResNet`, such as `num_classes`; `width_per_group` and `groups` are those of the blocks.
 
-    >>> import miniflow as flow
-    >>> Res2Net((1, 1, 1, 1), num_classes=10)(flow.zeros(1, 3, 64, 64)).shape
-    miniflow.Size([1, 10])
-
     Source: Gao et al., 2019, section 3; `timm.models.res2net`.
     """
 
@@ -83,14 +83,15 @@ class Res2Net(ResNet):
                 nn.init.zeros_(module.bn3.weight)
 
 
-def _variant(name: str, layers: Sequence[int], scale: int, width: int, groups: int = 1) -> Variant:
-    return Variant(name, Res2Net, layers, scale, width_per_group=width, groups=groups, hub=f"timm/{name}.in1k")
+def _variant(name: str, width: int, scale: int, layers: Sequence[int] = (3, 4, 6, 3), groups: int = 1) -> Variant:
+    options = {"layers": layers, "scale": scale, "width_per_group": width, "groups": groups}
+    return Variant(name, Res2Net, hub=f"timm/{name}.in1k", **options)
 
 
-res2net50_14w_8s = _variant("res2net50_14w_8s", (3, 4, 6, 3), 8, 14)
-res2net50_26w_4s = _variant("res2net50_26w_4s", (3, 4, 6, 3), 4, 26)
-res2net50_26w_6s = _variant("res2net50_26w_6s", (3, 4, 6, 3), 6, 26)
-res2net50_26w_8s = _variant("res2net50_26w_8s", (3, 4, 6, 3), 8, 26)
-res2net50_48w_2s = _variant("res2net50_48w_2s", (3, 4, 6, 3), 2, 48)
-res2net101_26w_4s = _variant("res2net101_26w_4s", (3, 4, 23, 3), 4, 26)
-res2next50 = _variant("res2next50", (3, 4, 6, 3), 4, 4, groups=8)
+res2net50_14w_8s = _variant("res2net50_14w_8s", 14, 8)
+res2net50_26w_4s = _variant("res2net50_26w_4s", 26, 4)
+res2net50_26w_6s = _variant("res2net50_26w_6s", 26, 6)
+res2net50_26w_8s = _variant("res2net50_26w_8s", 26, 8)
+res2net50_48w_2s = _variant("res2net50_48w_2s", 48, 2)
+res2net101_26w_4s = _variant("res2net101_26w_4s", 26, 4, (3, 4, 23, 3))
+res2next50 = _variant("res2next50", 4, 4, groups=8)

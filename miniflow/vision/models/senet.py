@@ -25,6 +25,10 @@ class SEBasicBlock(nn.Module):
         inplanes, planes: channels of the input and of the output.
         stride: of the first convolution.
         downsample: what makes the input fit what is added to it.
+
+    >>> import miniflow as flow
+    >>> SEBasicBlock(16, 16)(flow.zeros(1, 16, 4, 4)).shape
+    miniflow.Size([1, 16, 4, 4])
     """
 
     expansion = 1
@@ -94,10 +98,6 @@ class SENet(nn.Module):
         input_3x3: three 3x3 convolutions for the stem; else one of 7x7.
         downsample_kernel_size: of the convolutions beside the blocks that make images smaller.
         **options: of the blocks.
-
-    >>> import miniflow as flow
-    >>> SENet(SEBasicBlock, (1, 1, 1, 1), num_classes=10)(flow.zeros(1, 3, 64, 64)).shape
-    miniflow.Size([1, 10])
 
     Source: Hu et al., 2018, table 1; `timm.models.senet`.
     """
