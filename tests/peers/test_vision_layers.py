@@ -5,14 +5,11 @@ import operator
 import numpy as np
 import pytest
 from checks import assert_close
+from detectors import suppressed, with_operators
 from models import compare_gradients, compare_values, needed, state_of, torch, vary
-from test_torchvision import peer as with_operators
-from test_torchvision import suppressed
 
 import miniflow as flow
 from miniflow.vision import layers, ops
-
-peer = with_operators  # the fixture
 
 
 def both(ours, theirs, *inputs, train=False):
@@ -325,7 +322,8 @@ def test_batched_nms():
 
 
 @pytest.mark.parametrize("sampling_ratio", [2, -1])
-def test_features_of_boxes(sampling_ratio, peer):
+def test_features_of_boxes(sampling_ratio, monkeypatch):
+    peer = with_operators(monkeypatch)
     maps = {name: image(2, 3, n, n) for name, n in (("0", 32), ("1", 16), ("pool", 4), ("2", 8))}
     boxes = [boxes_like(6, 0, 256), boxes_like(9, 1, 128)]
     sizes = [(128, 120), (120, 100)]
