@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from miniflow import nn
-from miniflow.errors import ArgumentError, ShapeError, refusal
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.ops.indexing import where
 from miniflow.ops.joining import cat, stack
@@ -77,9 +77,7 @@ class GeneralizedRCNNTransform(nn.Module):
         """What the size of an image becomes."""
         if self.fixed_size is not None:
             return self.fixed_size[1], self.fixed_size[0]
-        shorter = self.min_size[-1]
-        if self.training and len(self.min_size) > 1:
-            shorter = self.min_size[int(randint(len(self.min_size), (1,)))]
+        shorter = self.min_size[int(randint(len(self.min_size), (1,))) if self.training else -1]
         scale = min(shorter / min(height, width), self.max_size / max(height, width))
         return math.floor(height * scale), math.floor(width * scale)
 
@@ -135,6 +133,7 @@ class Detector(nn.Module):
 
         Raises:
             ArgumentError: without targets in training, or for boxes without an area.
+            DTypeError: for images that are not floating.
             ShapeError: for images or boxes of another shape.
         """
         self._check(images, targets)
@@ -159,15 +158,17 @@ class Detector(nn.Module):
         for image in images:
             if image.ndim != 3:
                 raise refusal(ShapeError, name, "images (3, H, W)", image=image)
+            if not image.is_floating_point():
+                raise DTypeError(
+                    f"{name}: got an image of {image.dtype}, expected floating ones from 0 to 1: divide by 255"
+                )
         for i, target in enumerate(targets or ()):
             boxes = target["boxes"]
             if boxes.ndim != 2 or boxes.shape[1] != 4:
                 raise refusal(ShapeError, name, "boxes (K, 4)", boxes=boxes)
             flat = boxes[(boxes[:, 2:] <= boxes[:, :2]).any(1)].tolist()
             if flat:
-                raise ArgumentError(
-                    f"{name}: got box {flat[0]} in targets[{i}], expected x1 < x2 and y1 < y2; leave it out"
-                )
+                raise ArgumentError(f"{name}: got box {flat[0]} in targets[{i}], expected x1 < x2 and y1 < y2")
 
 
 class SingleStage(Detector):

@@ -48,8 +48,8 @@ class FastRCNNPredictor(nn.Module):
         self.bbox_pred = nn.Linear(in_channels, num_classes * 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, num_classes) and (K, num_classes, 4), of features (K, in_channels)."""
-        return self.cls_score(x), self.bbox_pred(x).reshape(len(x), -1, 4)
+        """(K, num_classes) and (K, num_classes * 4), of features (K, in_channels)."""
+        return self.cls_score(x), self.bbox_pred(x)
 
 
 class RoIHeads(nn.Module):
@@ -89,7 +89,8 @@ class RoIHeads(nn.Module):
         if self.training:
             proposals, labels, codes = self._drawn(proposals, targets)
         features = self.box_head(self.box_roi_pool(maps, proposals, image_sizes))
-        logits, regression = self.box_predictor(features)  # (K, classes), (K, classes, 4), of all images
+        logits, regression = self.box_predictor(features)  # of all images
+        regression = regression.reshape(*logits.shape, 4)  # (K, classes, 4)
         if self.training:
             return self._losses(logits, regression, labels, codes)
         boxes, scores = self.box_coder.decode(regression, cat(proposals).unsqueeze(1)), logits.softmax(-1)
