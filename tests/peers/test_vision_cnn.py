@@ -18,6 +18,7 @@ from vision import (
 )
 
 import miniflow as flow
+from miniflow.vision.models.googlenet import renormalize
 
 INIT = {"init_weights": False, "num_classes": 10}
 SMALL_DENSENET = {"growth_rate": 8, "block_config": (2, 3, 1, 2), "num_init_features": 16, "num_classes": 10}
@@ -53,6 +54,13 @@ def test_vgg(name):
 def test_googlenet_and_inception():
     check_outputs("googlenet", 64, **INIT, aux_logits=False)
     check_outputs("inception_v3", 75, **INIT, transform_input=True)
+
+
+def test_images_of_published_weights():
+    """Normalized otherwise than those of the other networks."""
+    other = needed("torchvision").models.googlenet(**INIT, transform_input=True)
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 5), np.float32)
+    compare_values(renormalize(flow.tensor(images)), other._transform_input(torch.tensor(images)))
 
 
 def test_auxiliary_classifier_of_inception():
