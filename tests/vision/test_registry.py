@@ -54,6 +54,10 @@ def test_trained_weights(cache, make):
 def test_weights_without_a_file_on_the_hub(cache):
     with pytest.raises(CheckpointNotFoundError, match="the state dict of torchvision's resnext101_64x4d, written by"):
         models.resnext101_64x4d._published(download=True)
+    with pytest.raises(CheckpointNotFoundError, match="the state dict of timm's legacy_senet154, written by"):
+        models.senet154._published(download=False)
+    with pytest.raises(CheckpointNotFoundError, match="the state dict of timm's ghostnet_050, written by"):
+        models.ghostnet_050._published(download=True)
 
 
 def test_weights_for_other_classes_leave_the_last_layer(tmp_path):

@@ -150,8 +150,8 @@ DIMS, HEADS = (64, 128, 320, 512), (1, 2, 5, 8)
 
 
 def _variant(name: str, *depths: int, dims: Sequence[int] = DIMS, mlp_ratios: Sequence[int] = (8, 8, 4, 4)) -> Variant:
-    options = {"num_heads": HEADS, "mlp_ratios": mlp_ratios, "hub": f"timm/{name}.in1k"}
-    return Variant(name, PyramidVisionTransformerV2, depths, dims, **options)
+    options = {"depths": depths, "embed_dims": dims, "num_heads": HEADS, "mlp_ratios": mlp_ratios}
+    return Variant(name, PyramidVisionTransformerV2, hub=f"timm/{name}.in1k", **options)
 
 
 pvt_v2_b0 = _variant("pvt_v2_b0", 2, 2, 2, 2, dims=(32, 64, 160, 256))
