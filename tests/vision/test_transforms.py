@@ -36,6 +36,8 @@ TENSORS = [  # function, arguments, what NumPy makes of FLOATS
     ("vflip", (), FLOATS[:, ::-1]),
     ("crop", (1, 2, 4, 5), FLOATS[:, 1:5, 2:7]),
     ("crop", (-2, 6, 5, 6), np.pad(FLOATS[:, :3, 6:], [(0, 0), (2, 0), (0, 2)])),
+    ("crop", (-3, 12, 2, 4), np.zeros((3, 2, 4))),
+    ("crop", (5, -9, 4, 3), np.zeros((3, 4, 3))),
     ("center_crop", ([3, 12],), np.pad(FLOATS[:, 2:5], [(0, 0), (0, 0), (1, 1)])),
     ("pad", ([1, 2, 3, 4], 0.5), np.pad(FLOATS, [(0, 0), (2, 4), (1, 3)], constant_values=0.5)),
     ("pad", ([2, 3], 0, "reflect"), np.pad(FLOATS, [(0, 0), (3, 3), (2, 2)], "reflect")),
@@ -63,6 +65,13 @@ def test_tensors(name, args, expected):
     result = getattr(F, name)(flow.tensor(FLOATS), *args)
     np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=2e-6)
     assert result.dtype is (flow.float64 if name == "convert_image_dtype" else flow.float32)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_an_image_turned_by_right_angles_gets_no_border(turns):
+    for pixels in (FLOATS[:, :6], FLOATS[:, :, :9]):
+        result = F.rotate(flow.tensor(pixels), 90 * turns, expand=True)
+        np.testing.assert_array_equal(result.numpy(), np.rot90(pixels, turns, (1, 2)))
 
 
 def test_hues():
@@ -218,6 +227,11 @@ ERRORS = [
     (lambda: F.to_pil_image([[1]]), ArgumentTypeError, "to_pil_image.*expected a tensor or an array"),
     (lambda: F.convert_image_dtype(IMAGE, flow.int64), DTypeError, "convert_image_dtype.*fewer bits"),
     (lambda: F.normalize(IMAGE.byte(), 0.0, 1.0), DTypeError, "normalize.*expected floats: use convert_image_dtype"),
+    (
+        lambda: F.normalize(IMAGE[:1], [0.1] * 3, 1),
+        ShapeError,
+        "normalize: .*one number, or 1 as the image has channels",
+    ),
     (lambda: F.normalize(IMAGE, 0.0, [1.0, 0.0, 1.0]), ArgumentError, "normalize.*no 0 in std"),
     (lambda: F.resize(IMAGE, 0), ArgumentError, r"resize: got size=0; expected an integer above 0, or two"),
     (lambda: F.resize(IMAGE, [3, 4], max_size=9), ArgumentError, "resize.*max_size"),

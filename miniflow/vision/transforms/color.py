@@ -39,6 +39,7 @@ SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow'
 
 def blend(img: Tensor, other: Tensor | float, ratio: float) -> Tensor:
     """ratio img + (1 - ratio) other, within the range of the dtype."""
+    ratio = float(ratio)  # bytes times an integer would be bytes
     return (img * ratio + other * (1 - ratio)).clamp(0, largest(img)).to(img.dtype)
 
 
@@ -203,11 +204,10 @@ def posterize(img: Image, bits: int) -> Image:
     [[[0, 16, 240]]]
     """
     require(0 <= bits <= 8, "posterize", "0 to 8", bits=bits)
-    mask = 256 - 2 ** (8 - bits)
     if on_pil("posterize", img, GRAY_OR_RGB):
-        return img.point([n & mask for n in range(256)] * len(img.getbands()))
+        return pillow("ImageOps").posterize(img, bits) if bits else pillow().new(img.mode, img.size)
     require(img.dtype is uint8, "posterize", BYTES, DTypeError, img=img, dtype=img.dtype)
-    return img & mask
+    return img & 256 - 2 ** (8 - bits)
 
 
 @pil_version(lambda img, threshold: pillow("ImageOps").solarize(img, threshold), GRAY_OR_RGB)

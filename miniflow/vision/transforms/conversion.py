@@ -12,7 +12,7 @@ from miniflow.errors import ArgumentTypeError, DTypeError, ShapeError
 from miniflow.ops.creation import as_tensor, from_numpy
 from miniflow.tensor import Tensor
 from miniflow.vision.pillow import pillow
-from miniflow.vision.transforms.image import is_pil, largest, require
+from miniflow.vision.transforms.image import is_pil, largest, require, white
 
 OTHER_THAN_UINT8 = {"I": np.int32, "I;16": np.int16, "F": np.float32}  # by Pillow's mode
 MODES = {  # by the number of channels and the dtype; the first one where none is named
@@ -105,7 +105,7 @@ def convert_image_dtype(image: Tensor, dtype: dtype = float32) -> Tensor:
         return image.to(dtype)
     if dtype.is_floating_point:
         return image.to(dtype) / largest(image)
-    old, new = largest(image), int(np.iinfo(dtype.numpy).max)
+    old, new = largest(image), white(dtype)
     if image.is_floating_point():
         fits = dtype is not int64 and (dtype is not int32 or image.dtype is float64)
         require(fits, "convert_image_dtype", "an integer of fewer bits", DTypeError, image=image, dtype=dtype)
@@ -125,6 +125,7 @@ def normalize(tensor: Tensor, mean: Sequence[float], std: Sequence[float], inpla
 
     Raises:
         DTypeError: for integers.
+        ShapeError: for other numbers of means than channels.
         ArgumentError: for a standard deviation of 0.
 
     >>> import miniflow as flow
@@ -139,4 +140,7 @@ def normalize(tensor: Tensor, mean: Sequence[float], std: Sequence[float], inpla
     require(tensor.ndim >= 3, "normalize", "(..., C, H, W)", ShapeError, tensor=tensor)
     require(bool(np.all(std)), "normalize", "no 0 in std, which divides", std=std)
     mean, std = (as_tensor(x, dtype=tensor.dtype, device=tensor.device).reshape((-1, 1, 1)) for x in (mean, std))
+    fits = {len(mean), len(std)} <= {1, tensor.shape[-3]}
+    expected = f"one number, or {tensor.shape[-3]} as the image has channels"
+    require(fits, "normalize", expected, ShapeError, mean=mean.flatten().tolist(), std=std.flatten().tolist())
     return tensor.sub_(mean).div_(std) if inplace else (tensor - mean) / std

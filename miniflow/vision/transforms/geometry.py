@@ -164,10 +164,11 @@ def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
 
     Source: `torchvision.transforms.functional.crop`.
     """
-    bottom, right = top + height, left + width
-    y0, y1 = np.clip([top, bottom], 0, img.shape[-2]).tolist()
-    x0, x1 = np.clip([left, right], 0, img.shape[-1]).tolist()
-    part, outside = img[..., y0:y1, x0:x1], [x0 - left, y0 - top, right - x1, bottom - y1]
+    y0, y1 = np.clip([top, top + height], 0, img.shape[-2]).tolist()
+    x0, x1 = np.clip([left, left + width], 0, img.shape[-1]).tolist()
+    before_x, before_y = min(max(-left, 0), width), min(max(-top, 0), height)
+    outside = [before_x, before_y, width - before_x - (x1 - x0), height - before_y - (y1 - y0)]
+    part = img[..., y0:y1, x0:x1]
     return pad(part, outside) if any(outside) else part
 
 
@@ -276,7 +277,7 @@ def rotate(
     a, b, c, d, e, f = matrix
     _, height, width = get_dimensions(img)
     corners = np.array([[a * x + b * y + c, d * x + e * y + f] for x in (0, width) for y in (0, height)])
-    low, high = (np.trunc(corner / 1e-4) * 1e-4 for corner in (corners.min(0), corners.max(0)))
+    low, high = corners.min(0).round(4), corners.max(0).round(4)  # lest a right angle add a pixel
     w, h = (np.ceil(high) - np.floor(low)).astype(int).tolist()
     x, y = (width - w) / 2, (height - h) / 2  # the upper left corner of the result
     return warp("rotate", img, [a, b, a * x + b * y + c, d, e, d * x + e * y + f], interpolation, fill, [h, w])

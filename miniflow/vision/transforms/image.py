@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.dtype import float64
+from miniflow.dtype import bool_, dtype, float64
 from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError, refusal
 from miniflow.tensor import Tensor
 
@@ -123,9 +123,14 @@ def pair(op: str, size: int | Sequence[int]) -> list[int]:
     return [int(sizes[0]), int(sizes[-1])]
 
 
+def white(kind: dtype) -> int:
+    """1 for floats and truth values, and the largest of integers."""
+    return 1 if kind.is_floating_point or kind is bool_ else int(np.iinfo(kind.numpy).max)
+
+
 def largest(img: Tensor) -> int:
-    """What white is: 1 for floats, and the largest value of integers."""
-    return 1 if img.is_floating_point() else int(np.iinfo(img.dtype.numpy).max)
+    """What white is."""
+    return white(img.dtype)
 
 
 def in_floats(img: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
