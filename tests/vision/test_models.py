@@ -15,7 +15,7 @@ def test_a_transformer_has_positions_for_one_size_of_images():
     with pytest.raises(ShapeError, match=re.escape(message)):
         model(flow.zeros(1, 3, 24, 16))
     with pytest.raises(
-        ArgumentError, match=r"VisionTransformer: got image_size=20 and patch_size=8; expected an an image"
+        ArgumentError, match=r"VisionTransformer: got image_size=20 and patch_size=8; expected an image_size"
     ):
         models.VisionTransformer(20, 8, num_layers=1, num_heads=1, hidden_dim=4, mlp_dim=4)
     with pytest.raises(ShapeError, match=re.escape("PatchEmbed: got x (1, 3, 24, 16)")):
