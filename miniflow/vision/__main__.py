@@ -185,7 +185,7 @@ class Run:
         self.optimizer = AdamW(self.model.parameters(), lr=options.lr, weight_decay=0.05)
         self.scheduler = CosineAnnealingLR(self.optimizer, options.epochs * len(self.loader))
         self.parts = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}
-        self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "losses": []}
+        self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "losses": [], "begin": flow.get_rng_state()}
         if options.resume:
             state = flow.load(options.save)
             self.progress = state["progress"]
@@ -211,14 +211,11 @@ class Run:
 
     def batches(self) -> Iterator:
         """Those of this epoch that are left. Those before are drawn again, to go on with the same random numbers."""
-        done = self.progress["step"]
-        if done:
-            flow.set_rng_state(self.progress["begin"])
-        self.progress["begin"] = flow.get_rng_state()
+        flow.set_rng_state(self.progress["begin"])
         batches = iter(self.loader)
-        for _ in range(done):
+        for _ in range(self.progress["step"]):
             next(batches)
-        if done:
+        if self.progress["step"]:
             flow.set_rng_state(self.progress["now"])
         return batches
 
@@ -238,7 +235,7 @@ class Run:
                 if asked:
                     self.save()
                     raise KeyboardInterrupt
-        self.progress.update(epoch=self.progress["epoch"] + 1, step=0)
+        self.progress.update(epoch=self.progress["epoch"] + 1, step=0, begin=flow.get_rng_state())
         self.save()
 
     @flow.no_grad()
@@ -254,6 +251,7 @@ class Run:
 
     def train(self) -> None:
         """All epochs that are left, and the picture."""
+        result = None
         while self.progress["epoch"] < self.options.epochs:
             name = f"epoch {self.progress['epoch'] + 1}/{self.options.epochs}"
             with (
@@ -261,9 +259,9 @@ class Run:
                 numba_event.install_listener("numba:compile", CompilingNotice(bar)),
             ):
                 self.train_epoch(bar)
-                predicted, truth = self.evaluate()
-                bar.set_postfix_str(f"{bar.postfix}; test accuracy {(predicted == truth).mean():.1%}")
-        predicted, truth = self.evaluate()
+                result = self.evaluate()
+                bar.set_postfix_str(f"{bar.postfix}; test accuracy {np.equal(*result).mean():.1%}")
+        predicted, truth = result or self.evaluate()
         print(f"test accuracy {(predicted == truth).mean():.1%} on {len(truth):,} images held out from training")
         self.draw(predicted, truth)
         print(f"picture: {self.options.picture}\nweights: flow.load({str(self.options.save)!r})['model']")
