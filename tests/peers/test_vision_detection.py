@@ -116,6 +116,15 @@ def test_a_pyramid_of_a_resnet_whose_first_stages_are_constant():
     assert learning[0] == learning[1] and len(set(learning[0].values())) == 2
 
 
+def test_first_stages_of_a_trained_vgg_are_constant():
+    extractor = needed("torchvision.models.detection.ssd")._vgg_extractor
+    with undrawn():
+        other = extractor(needed("torchvision").models.vgg16(), False, 2)
+        mine = models.create_model("ssd300_vgg16", trained=True, trainable_backbone_layers=2).backbone
+    learning = [{name: p.requires_grad for name, p in model.named_parameters()} for model in (mine, other)]
+    assert learning[0] == learning[1] and len(set(learning[0].values())) == 2
+
+
 def test_trained_weights_are_loaded_into_constant_normalizations(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIFLOW_CACHE", str(tmp_path))
     utils = needed("torchvision.models.detection.backbone_utils")

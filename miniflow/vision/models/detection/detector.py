@@ -7,7 +7,7 @@ head of a detector, but not the whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from miniflow import nn
@@ -174,6 +174,10 @@ class Detector(nn.Module):
 class SingleStage(Detector):
     """A detector that classifies all anchors at once.
 
+    A subclass has the methods `losses`, of logits (N, A, classes), codes (N, A, 4), anchors and targets, and
+    `candidates`, which of logits (A, classes) of an image, and of the numbers of anchors of each feature map, yields
+    groups of scores, indices of anchors, and labels.
+
     Args:
         backbone, **options: as for `Detector`.
         anchor_generator: makes anchors (A, 4).
@@ -208,19 +212,6 @@ class SingleStage(Detector):
             boxes = clip_boxes_to_image(self.box_coder.decode(code[rows], anchors[rows]), size)
             found.append(detections(boxes, scores, labels, self.nms_thresh, self.detections_per_img))
         return found
-
-    def losses(self, logits: Tensor, codes: Tensor, anchors: Tensor, targets: Sequence[Target]) -> dict[str, Tensor]:
-        """The losses by name."""
-        raise NotImplementedError
-
-    def candidates(self, logits: Tensor, counts: Sequence[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Of logits (A, classes) of an image, groups of scores, indices of anchors, and labels.
-
-        Args:
-            logits: of all anchors.
-            counts: how many anchors there are of each feature map.
-        """
-        raise NotImplementedError
 
     def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The candidates of a group of scores (K,), and their indices."""

@@ -179,54 +179,51 @@ class SSDFeatures(nn.Module):
     """The feature maps of a backbone: what its parts compute, one after the other.
 
     Args:
-        features: the parts that are of a classifier.
-        extra: the parts added to them.
+        features: the layers that are of a classifier: one part, or several.
+        extra: further parts.
         out_channels: of the feature maps.
+        normalized: whether `features` is one part, whose map, at each position, is divided by its norm and multiplied
+            by a weight for each channel.
     """
 
-    def __init__(self, features: nn.Sequential, extra: Sequence[nn.Module], out_channels: Sequence[int]):
+    def __init__(
+        self, features: nn.Sequential, extra: Sequence[nn.Module], out_channels: Sequence[int], normalized: bool = False
+    ):
         super().__init__()
         self.features, self.extra, self.out_channels = features, nn.ModuleList(extra), out_channels
-
-    def parts(self) -> list[nn.Module]:
-        """What makes each feature map from the one before."""
-        return [*self.features, *self.extra]
+        self.scale_weight = nn.Parameter(ones(out_channels[0]) * 20) if normalized else None
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
+        first = self.features if self.scale_weight is None else [self.features]
         found = {}
-        for i, part in enumerate(self.parts()):
+        for i, part in enumerate([*first, *self.extra]):
             x = found[str(i)] = part(x)
+        if self.scale_weight is not None:
+            found["0"] = self.scale_weight.reshape(1, -1, 1, 1) * F.normalize(found["0"])
         return found
 
 
-class SSDFeaturesVGG(SSDFeatures):
-    """The layers of VGG-16 up to conv4_3, whose map is normalized; the others, up to fc7; and four more maps.
+def vgg_features(weights: Any, norm_layer: Factory, trainable_layers: int | None) -> SSDFeatures:
+    """The layers of VGG-16 up to conv4_3; the others, up to fc7; and four more maps.
 
-    The fully connected layers fc6 and fc7 are convolutions here. Source: Liu et al., 2016, figure 2 and section 3.1.
+    VGG-16 has five stages, and no normalizations. fc6 and fc7 are convolutions here.
+
+    Source: Liu et al., 2016, figure 2 and section 3.1.
     """
-
-    def __init__(self, layers: Sequence[nn.Module]):
-        relu = nn.ReLU(inplace=True)
-        third, fourth = [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)][2:4]
-        layers[third].ceil_mode = True  # 75 pixels become 38
-        fc6, fc7 = nn.Conv2d(512, 1024, 3, padding=6, dilation=6), nn.Conv2d(1024, 1024, 1)
-        fc = nn.Sequential(nn.MaxPool2d(3, 1, 1), fc6, relu, fc7, relu)
-        sizes = (1024, 256, 2, 1), (512, 128, 2, 1), (256, 128, 1, 0), (256, 128, 1, 0)
-        extra = [
-            nn.Sequential(nn.Conv2d(inputs, inner, 1), relu, nn.Conv2d(inner, 2 * inner, 3, stride, padding), relu)
-            for inputs, inner, stride, padding in sizes
-        ]
-        initialize(nn.ModuleList([fc, *extra]), nn.init.xavier_uniform_)
-        channels = (512, 1024, 512, 256, 256, 256)
-        super().__init__(nn.Sequential(*layers[:fourth]), [nn.Sequential(*layers[fourth:-1], fc), *extra], channels)
-        self.scale_weight = nn.Parameter(ones(512) * 20)
-
-    def parts(self) -> list[nn.Module]:
-        return [self.features, *self.extra]
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        maps = super().forward(x)
-        return {**maps, "0": self.scale_weight.reshape(1, -1, 1, 1) * F.normalize(maps["0"])}
+    layers, relu = list(vgg16(weights=weights).features), nn.ReLU(inplace=True)
+    pools = [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)]
+    freeze([layers[start:end] for start, end in itertools.pairwise([0, *pools])], trainable_layers)
+    layers[pools[2]].ceil_mode = True  # 75 pixels become 38
+    fc6, fc7 = nn.Conv2d(512, 1024, 3, padding=6, dilation=6), nn.Conv2d(1024, 1024, 1)
+    fc = nn.Sequential(nn.MaxPool2d(3, 1, 1), fc6, relu, fc7, relu)
+    sizes = (1024, 256, 2, 1), (512, 128, 2, 1), (256, 128, 1, 0), (256, 128, 1, 0)
+    extra = [
+        nn.Sequential(nn.Conv2d(inputs, inner, 1), relu, nn.Conv2d(inner, 2 * inner, 3, stride, padding), relu)
+        for inputs, inner, stride, padding in sizes
+    ]
+    initialize(nn.ModuleList([fc, *extra]), nn.init.xavier_uniform_)
+    extra = [nn.Sequential(*layers[pools[3] : -1], fc), *extra]
+    return SSDFeatures(nn.Sequential(*layers[: pools[3]]), extra, (512, 1024, 512, 256, 256, 256), normalized=True)
 
 
 LITE_NORM = partial(nn.BatchNorm2d, eps=0.001, momentum=0.03)
@@ -236,14 +233,6 @@ lite = partial(Conv2dNormActivation, norm_layer=LITE_NORM, activation_layer=nn.R
 def depthwise(inputs: int, outputs: int) -> nn.Sequential:
     """A 3x3 convolution of each channel by itself, and a 1x1 convolution."""
     return nn.Sequential(lite(inputs, inputs, groups=inputs), nn.Conv2d(inputs, outputs, 1))
-
-
-def vgg_features(weights: Any, norm_layer: Factory, trainable_layers: int | None) -> SSDFeaturesVGG:
-    """Those of VGG-16, which has five stages, and no normalizations."""
-    layers = list(vgg16(weights=weights).features)
-    starts = [0, *(i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d))]
-    freeze([layers[start:end] for start, end in itertools.pairwise(starts)], trainable_layers)
-    return SSDFeaturesVGG(layers)
 
 
 def lite_features(weights: Any, norm_layer: Factory, trainable_layers: int | None) -> SSDFeatures:
