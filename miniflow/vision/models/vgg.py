@@ -45,14 +45,10 @@ class VGG(nn.Module):
         self.features = nn.Sequential(*layers)  # (N, 512, H / 32, W / 32)
         self.avgpool = nn.AdaptiveAvgPool2d(7)
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
-            nn.Linear(4096, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
+            nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout(dropout),
             nn.Linear(4096, num_classes),
-        )
+        )  # fmt: skip
         if init_weights:
             init_convolutions(self)
             init_linears(self)
