@@ -77,6 +77,15 @@ def test_small_networks(name, tmp_path):
     compare_graph_and_onnx(small(name)[0], 40, tmp_path)
 
 
+def test_cosines_are_multiplied_by_100_at_most():
+    mine, theirs = small("swin_v2")
+    for model in (mine, theirs):
+        for name, parameter in model.named_parameters():
+            if name.endswith("logit_scale"):
+                parameter.data.fill_(5.5)  # a logarithm
+    compare_outputs(mine, theirs, 40)
+
+
 @pytest.mark.parametrize("name", RUN)
 def test_outputs(name):
     check_outputs(name, **options(name))

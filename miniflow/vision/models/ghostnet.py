@@ -33,24 +33,23 @@ class GhostModule(nn.Module):
     """A 1x1 convolution of which half of the outputs are 3x3 convolutions of the other half, channel by channel.
 
     Args:
-        inputs, outputs: channels.
+        inputs, outputs: channels; an even number of outputs.
         activation: what comes after each normalization; None for nothing.
 
     >>> import miniflow as flow
-    >>> GhostModule(3, 9)(flow.zeros(1, 3, 4, 4)).shape
-    miniflow.Size([1, 9, 4, 4])
+    >>> GhostModule(3, 8)(flow.zeros(1, 3, 4, 4)).shape
+    miniflow.Size([1, 8, 4, 4])
     """
 
     def __init__(self, inputs: int, outputs: int, activation: type[nn.Module] | None = nn.ReLU):
         super().__init__()
-        half = -(-outputs // 2)
-        self.outputs = outputs
+        half = outputs // 2
         self.primary_conv = Conv2dNormActivation(inputs, half, 1, activation_layer=activation)
         self.cheap_operation = Conv2dNormActivation(half, half, 3, groups=half, activation_layer=activation)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.primary_conv(x)
-        return cat([x, self.cheap_operation(x)], 1)[:, : self.outputs]
+        return cat([x, self.cheap_operation(x)], 1)
 
 
 class SqueezeExcite(nn.Module):
