@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from miniflow.errors import ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.nn.arguments import check_range
 from miniflow.nn.modules.module import Module
@@ -41,5 +42,11 @@ class SoftTargetCrossEntropy(Module):
     """
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """The loss of logits and class probabilities, both (..., classes): a number."""
+        """The loss of logits and class probabilities, both (..., classes): a number.
+
+        Raises:
+            ShapeError: for other shapes, such as that of class indices.
+        """
+        if x.shape != target.shape:
+            raise refusal(ShapeError, "SoftTargetCrossEntropy", "equal shapes (..., classes)", x=x, target=target)
         return (-target * F.log_softmax(x, dim=-1)).sum(dim=-1).mean()

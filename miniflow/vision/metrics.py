@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from miniflow.errors import ArgumentError, refusal
 from miniflow.tensor import Tensor
 
 
@@ -46,6 +47,9 @@ def accuracy(output: Tensor, target: Tensor, topk: Sequence[int] = (1,)) -> list
     Returns:
         a tensor with one number for each k.
 
+    Raises:
+        ArgumentError: for other shapes, no labels, or a k below 1.
+
     >>> import miniflow as flow
     >>> top1, top2 = accuracy(flow.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]]), flow.tensor([0, 1]), topk=(1, 2))
     >>> top1.item(), top2.item()
@@ -53,6 +57,9 @@ def accuracy(output: Tensor, target: Tensor, topk: Sequence[int] = (1,)) -> list
 
     Source: timm's `accuracy`.
     """
+    if not len(target) or output.ndim != 2 or target.shape != output.shape[:1] or min(topk) < 1:
+        expected = "logits (N, classes), N labels, at least one, and each k at least 1"
+        raise refusal(ArgumentError, "accuracy", expected, output=output, target=target, topk=topk)
     largest = output.topk(min(max(topk), output.shape[1]), dim=1)[1]  # (N, k), the largest first
     correct = (largest == target.reshape(-1, 1)).float()
     return [correct[:, :k].sum() * (100.0 / len(target)) for k in topk]

@@ -318,6 +318,8 @@ def test_batched_nms():
         expected += list(of_class[chosen.numpy()])
     assert 10 < len(expected) < 50
     np.testing.assert_array_equal(kept, sorted(expected, key=lambda i: -scores[i]))
+    apart = flow.tensor([[0.0, 0, 10, 10], [-11, -11, -1, -1]])  # where their place is negative, classes are apart, too
+    assert ops.batched_nms(apart, flow.tensor([0.9, 0.8]), flow.tensor([0, 1]), 0.5).tolist() == [0, 1]
     assert ops.batched_nms(flow.zeros(0, 4), flow.zeros(0), flow.zeros(0), 0.5).shape == (0,)
 
 

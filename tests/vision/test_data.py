@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from miniflow.vision import data
 
 needs_pillow = pytest.mark.skipif(
@@ -100,6 +100,15 @@ def test_mixup_errors():
         data.Mixup(mode="all")
     with pytest.raises(ArgumentError, match="mixup_alpha=0 and cutmix_alpha=0.0; expected one of them above 0"):
         data.Mixup(mixup_alpha=0)
+    with pytest.raises(ArgumentError, match="Mixup: got prob=2; expected a number from 0 to 1"):
+        data.Mixup(prob=2)
+    with pytest.raises(ArgumentError, match=r"Mixup: got cutmix_minmax \(0.8, 0.2\); expected two shares"):
+        data.Mixup(cutmix_minmax=(0.8, 0.2))
+    with pytest.raises(DTypeError, match=r"Mixup: got x \(2, 3, 4, 4\) and dtype=miniflow.uint8; expected floats"):
+        data.Mixup()(flow.zeros(2, 3, 4, 4).byte(), flow.zeros(2).long())
+    for target in (flow.zeros(1), flow.zeros(4, 2)):
+        with pytest.raises(ShapeError, match=r"Mixup: got target .*; expected class indices \(4,\)"):
+            data.Mixup()(flow.zeros(4, 3, 4, 4), target)
 
 
 @pytest.mark.parametrize("mode", ["const", "rand", "pixel"])

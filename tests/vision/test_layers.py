@@ -5,7 +5,7 @@ import pytest
 from checks import assert_close, on_device
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from miniflow.vision import layers, ops, utils
 
 ON_EVERY_DEVICE = True
@@ -18,6 +18,17 @@ CORNERS = flow.tensor([[1.0, 1.0, 4.0, 5.0]])
     [
         (lambda: ops.box_convert(CORNERS, "xyxy", "yxyx"), ArgumentError, "box_convert: got 'xyxy' to 'yxyx'"),
         (lambda: ops.sigmoid_focal_loss(CORNERS, CORNERS, reduction="avg"), ArgumentError, "got reduction='avg'"),
+        (lambda: ops.box_area(flow.zeros(2, 5)), ShapeError, r"boxes: got boxes \(2, 5\); expected \(..., 4\)"),
+        (lambda: ops.box_iou([[0, 0, 1, 1]], CORNERS), ArgumentTypeError, "expected a tensor .*: use flow.tensor"),
+        (lambda: ops.FeaturePyramidNetwork([3, 3], 2)({"0": PHOTO[None]}), ArgumentError, "maps .'0'.; expected 2 of"),
+        (lambda: ops.MultiScaleRoIAlign(["1"], 2, 2)({"0": PHOTO}, [], []), ArgumentError, "'0'.; expected some of"),
+        (lambda: utils.make_grid(PHOTO[None], nrow=0), ArgumentError, "make_grid: got images .*, nrow=0"),
+        (lambda: utils.make_grid(PHOTO[None, None]), ArgumentError, r"make_grid: got images \(1, 1, 3, 8, 8\)"),
+        (lambda: utils.make_grid(PHOTO[:0]), ArgumentError, r"make_grid: got images \(1, 0, 8, 8\)"),
+        (lambda: utils.make_grid(PHOTO, value_range=(1, 0)), ArgumentError, "make_grid: .*range .1, 0.; .*low <= high"),
+        (lambda: utils.draw_bounding_boxes(PHOTO, [[0, 0, 1, 1]]), ArgumentTypeError, "draw_.*expected tensors"),
+        (lambda: utils.draw_bounding_boxes(PHOTO, CORNERS[0]), ShapeError, r"expected \(N, 4\)"),
+        (lambda: utils.draw_segmentation_masks(PHOTO, PHOTO > 0, alpha=3), ArgumentError, "alpha=3; .*from 0 to 1"),
         (lambda: ops.stochastic_depth(CORNERS, 1.5, "row"), ArgumentError, "got p=1.5, mode='row'; expected 0 <= p"),
         (lambda: ops.stochastic_depth(CORNERS, 0.5, "rows"), ArgumentError, 'mode=.rows.; .* "batch" or "row"'),
         (lambda: ops.drop_block2d(CORNERS, 0.5, 3), ShapeError, r"drop_block2d: got input .* expected \(N, C, H, W\)"),
@@ -31,7 +42,7 @@ CORNERS = flow.tensor([[1.0, 1.0, 4.0, 5.0]])
         (lambda: utils.draw_segmentation_masks(PHOTO, PHOTO), ShapeError, r"expected bool masks \(N, \*\(8, 8\)\)"),
         (lambda: utils.draw_segmentation_masks(PHOTO, PHOTO > 0, colors=[(0, 0, 1)]), ArgumentError, "colors: got 1; "),
     ],
-    ids=range(14),
+    ids=range(25),
 )  # fmt: skip
 @pytest.mark.cpu_only("errors do not depend on the device")
 def test_what_is_refused(call, error, message):

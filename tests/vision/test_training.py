@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ShapeError
 from miniflow.vision import loss, metrics, scheduler
 from miniflow.vision.model_ema import ModelEma
 
@@ -30,6 +30,8 @@ def test_losses():
         np.testing.assert_allclose(got.item(), -(weights * log_softmax(logits)).sum(-1).mean(), rtol=1e-10)
     with pytest.raises(ArgumentError, match="got smoothing=1.5; expected a number from 0 to 1"):
         loss.LabelSmoothingCrossEntropy(1.5)
+    with pytest.raises(ShapeError, match=r"got x \(5, 4\) and target \(4,\); expected equal shapes"):
+        loss.SoftTargetCrossEntropy()(x, flow.tensor(soft)[0])
 
 
 def test_accuracy_and_meter():
@@ -37,6 +39,9 @@ def test_accuracy_and_meter():
     ranks = (logits > logits[np.arange(40), labels][:, None]).sum(1)
     got = metrics.accuracy(flow.tensor(logits), flow.tensor(labels), topk=(1, 3, 9))
     np.testing.assert_allclose([x.item() for x in got], [100 * (ranks < k).mean() for k in (1, 3, 7)], rtol=1e-5)
+    for output, target, topk in ((logits, labels[:1], (1,)), (logits, labels, (0,)), (logits[:0], labels[:0], (1,))):
+        with pytest.raises(ArgumentError, match=r"accuracy: got output \(.*expected logits \(N, classes\), N labels"):
+            metrics.accuracy(flow.tensor(output), flow.tensor(target), topk)
     meter = metrics.AverageMeter()
     for value, count in ((2.0, 3), (8.0, 1), (1.0, 0)):
         meter.update(value, count)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.errors import ArgumentError, ShapeError, refusal
-from miniflow.nn.arguments import ExplainsArguments, check_choice
+from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.nn.arguments import ExplainsArguments, check_choice, check_range
 from miniflow.ops.creation import from_numpy, tensor
 from miniflow.ops.embedding import one_hot
 from miniflow.ops.generator import default_generator
@@ -67,7 +67,8 @@ def cutmix_bbox_and_lam(
         middle = np.array([draw.integers(n) for n in size])
         low, high = np.clip(middle - cut // 2, 0, size), np.clip(middle + (cut + 1) // 2, 0, size)
     else:
-        cut = np.array([draw.integers(int(n * ratio_minmax[0]), int(n * ratio_minmax[1])) for n in size])
+        ends = [[int(n * share) for share in ratio_minmax] for n in size]
+        cut = np.array([draw.integers(low, max(high, low + 1)) for low, high in ends])
         low = np.array([draw.integers(n) for n in size - cut + 1])
         high = low + cut
     if correct_lam or ratio_minmax is not None:
@@ -108,6 +109,10 @@ class Mixup(ExplainsArguments):
         label_smoothing: float = 0.1, num_classes: int = 1000,
     ):  # fmt: skip
         check_choice(self, ["batch", "pair", "elem"], mode=mode)
+        check_range(self, (0, 1), prob=prob, switch_prob=switch_prob, label_smoothing=label_smoothing)
+        low, high = cutmix_minmax or (0, 1)
+        if not 0 <= low < high <= 1:
+            raise refusal(ArgumentError, "Mixup", "two shares (a, b), 0 <= a < b <= 1", cutmix_minmax=cutmix_minmax)
         cutmix_alpha = cutmix_alpha if cutmix_minmax is None else 1.0
         if not max(mixup_alpha, cutmix_alpha) > 0:
             expected = "one of them above 0, or cutmix_minmax"
@@ -151,8 +156,13 @@ class Mixup(ExplainsArguments):
             (N, C, H, W), and probabilities (N, num_classes).
 
         Raises:
-            ShapeError: for an odd N.
+            ShapeError: for an odd N, or other labels.
+            DTypeError: for images of integers, which cannot be mixed.
         """
+        if not x.is_floating_point():
+            raise refusal(DTypeError, "Mixup", "floats: use convert_image_dtype", x=x, dtype=x.dtype)
+        if target.shape != x.shape[:1]:
+            raise refusal(ShapeError, "Mixup", f"class indices ({len(x)},)", target=target)
         own, lam = (tensor(array, dtype=x.dtype, device=x.device) for array in self.shares(x.shape))
         return x * own + x.flip(0) * (1 - own), self.labels(target, lam)
 

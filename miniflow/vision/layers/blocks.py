@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from miniflow import nn
-from miniflow.errors import ShapeError, refusal
+from miniflow.errors import ArgumentError, ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.ops.creation import full
 from miniflow.tensor import Tensor
@@ -366,6 +366,8 @@ class FeaturePyramidNetwork(nn.Module):
     def forward(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The feature maps, finest first, by the names of those in `x`, and those of the extra blocks."""
         names, inputs = list(x), list(x.values())
+        if len(inputs) != len(self.inner_blocks):
+            raise ArgumentError(f"FeaturePyramidNetwork: got maps {names}; expected {len(self.inner_blocks)} of them")
         inner = [block(map) for block, map in zip(self.inner_blocks, inputs, strict=True)]  # C_l, 1x1
         for level in reversed(range(len(inner) - 1)):
             inner[level] = inner[level] + F.interpolate(inner[level + 1], size=inner[level].shape[2:], mode="nearest")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from miniflow import nn
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.ops import detection
 from miniflow.ops.arithmetic import maximum, minimum
@@ -19,6 +19,13 @@ from miniflow.ops.exponential import log2
 from miniflow.ops.joining import cat, stack
 from miniflow.tensor import Tensor
 from miniflow.vision.layers.blocks import pair
+
+
+def _check(boxes: Tensor) -> None:
+    if not isinstance(boxes, Tensor):
+        raise refusal(ArgumentTypeError, "boxes", "a tensor (..., 4): use flow.tensor", boxes=boxes)
+    if boxes.shape[-1:] != (4,):
+        raise refusal(ShapeError, "boxes", "(..., 4)", boxes=boxes)
 
 
 def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
@@ -33,6 +40,7 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
 
     Source: `torchvision.ops.box_convert`.
     """
+    _check(boxes)
     if {in_fmt, out_fmt} - {"xyxy", "xywh", "cxcywh"}:
         raise ArgumentError(f'box_convert: got {in_fmt!r} to {out_fmt!r}; expected "xyxy", "xywh" or "cxcywh"')
     first, second = boxes[..., :2], boxes[..., 2:]
@@ -45,6 +53,7 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
 
 def box_area(boxes: Tensor) -> Tensor:
     """The areas, of shape (...). `torchvision.ops.box_area`."""
+    _check(boxes)
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
@@ -153,7 +162,7 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     """
     if not len(boxes):
         return nms(boxes, scores, iou_threshold)
-    return nms(boxes + (idxs.to(boxes.dtype) * (boxes.max() + 1)).unsqueeze(1), scores, iou_threshold)
+    return nms(boxes + (idxs.to(boxes.dtype) * (boxes.max() - boxes.min() + 1)).unsqueeze(1), scores, iou_threshold)
 
 
 def roi_align(
@@ -211,6 +220,8 @@ class MultiScaleRoIAlign(nn.Module):
             image_shapes: (height, width) of each image; the feature maps are of the largest.
         """
         maps = [x[name] for name in x if name in self.featmap_names]
+        if not maps:
+            raise ArgumentError(f"MultiScaleRoIAlign: got maps {list(x)}; expected some of {list(self.featmap_names)}")
         height = max(shape[0] for shape in image_shapes)
         scales = [2.0 ** round(math.log2(map.shape[2] / height)) for map in maps]
         regions = cat([F.pad(of_image, (1, 0), value=n) for n, of_image in enumerate(boxes)])

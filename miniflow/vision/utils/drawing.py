@@ -13,7 +13,7 @@ import numpy as np
 
 from miniflow.dispatch.tape import no_grad
 from miniflow.dtype import bool_, uint8
-from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.ops.creation import tensor as make_tensor
 from miniflow.ops.indexing import where
@@ -41,6 +41,9 @@ def make_grid(
         scale_each: take them of each image by itself.
         pad_value: the colour of the padding.
 
+    Raises:
+        ArgumentError: for what is not images, or numbers out of range.
+
     >>> import miniflow as flow
     >>> make_grid(flow.zeros(10, 1, 28, 28), nrow=5).shape
     miniflow.Size([3, 62, 152])
@@ -49,6 +52,13 @@ def make_grid(
     """
     images = tensor if isinstance(tensor, Tensor) else stack(list(tensor))
     images = images[(None,) * (4 - images.ndim)]
+    low, high = value_range or (0, 1)
+    if images.ndim != 4 or not images.numel() or nrow < 1 or padding < 0 or low > high:
+        expected = (
+            "images (N, C, H, W), at least one, nrow above 0, padding of at least 0, and (low, high), low <= high"
+        )
+        got = {"images": images, "nrow": nrow, "padding": padding, "value_range": value_range}
+        raise refusal(ArgumentError, "make_grid", expected, **got)
     if images.shape[1] == 1:
         images = cat([images] * 3, dim=1)
     if normalize:
@@ -98,7 +108,9 @@ def _colors(colors: Color | list[Color] | None, count: int) -> list[tuple[int, .
     return [pillow("ImageColor").getrgb(color) if isinstance(color, str) else color for color in colors]
 
 
-def _check(op: str, image: Tensor, channels: tuple[int, ...]) -> None:
+def _check(op: str, image: Tensor, channels: tuple[int, ...], drawn: Tensor) -> None:
+    if not (isinstance(image, Tensor) and isinstance(drawn, Tensor)):
+        raise refusal(ArgumentTypeError, op, "tensors: use flow.tensor, or pil_to_tensor", image=image, drawn=drawn)
     if image.ndim != 3 or image.shape[0] not in channels:
         raise refusal(ShapeError, op, f"one image (C, H, W) of {' or '.join(map(str, channels))} channels", image=image)
     if image.dtype != uint8 and not image.is_floating_point():
@@ -128,7 +140,9 @@ def draw_bounding_boxes(
 
     Source: `torchvision.utils.draw_bounding_boxes`.
     """
-    _check("draw_bounding_boxes", image, (1, 3))
+    _check("draw_bounding_boxes", image, (1, 3), boxes)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise refusal(ShapeError, "draw_bounding_boxes", "(N, 4)", boxes=boxes)
     if bool((boxes[:, :2] > boxes[:, 2:]).any()):
         raise ArgumentError("draw_bounding_boxes: got x1 > x2 or y1 > y2; expected corners, as box_convert makes them")
     if labels is not None and len(labels) != len(boxes):
@@ -168,7 +182,9 @@ def draw_segmentation_masks(
 
     Source: `torchvision.utils.draw_segmentation_masks`.
     """
-    _check("draw_segmentation_masks", image, (3,))
+    _check("draw_segmentation_masks", image, (3,), masks)
+    if not 0 <= alpha <= 1:
+        raise refusal(ArgumentError, "draw_segmentation_masks", "a number from 0 to 1", alpha=alpha)
     masks = masks if masks.ndim == 3 else masks[None]
     if masks.dtype != bool_ or masks.shape[1:] != image.shape[1:]:
         raise refusal(ShapeError, "draw_segmentation_masks", f"bool masks (N, *{tuple(image.shape[1:])})", masks=masks)
