@@ -104,6 +104,24 @@ def test_other_parts_and_images_of_several_sizes(kind, monkeypatch):
     compare_gradients(mine, other)
 
 
+def test_matches():
+    theirs, ours = needed("torchvision.models.detection._utils"), models.detection.anchors
+    draw = np.random.default_rng(0)
+    corners = draw.uniform(0, 50, (90, 2))
+    boxes = np.concatenate([corners, corners + draw.uniform(5, 30, (90, 2))], 1).astype("float32")
+    overlap = needed("torchvision").ops.box_iou(torch.tensor(boxes[:9]), torch.tensor(boxes[9:]))
+    cases = [
+        (theirs.SSDMatcher(0.5), ours.Matcher(0.5, 0.5, one_for_each=True)),
+        (theirs.Matcher(0.6, 0.3, True), ours.Matcher(0.6, 0.3, allow_low_quality_matches=True)),
+        (theirs.Matcher(0.4, 0.3), ours.Matcher(0.4, 0.3)),
+    ]
+    results = []
+    for other, mine in cases:
+        results.append(other(overlap).numpy())
+        np.testing.assert_array_equal(mine(flow.tensor(boxes[:9]), flow.tensor(boxes[9:])).numpy(), results[-1])
+    assert all((x >= 0).sum() > 2 for x in results) and (results[1] == -2).any() and set(range(9)) <= set(results[0])
+
+
 def test_a_pyramid_of_a_resnet_whose_first_stages_are_constant():
     make = needed("torchvision.models.detection.backbone_utils").resnet_fpn_backbone
     other = make(backbone_name="resnet18", weights=None, trainable_layers=2, returned_layers=[2, 4]).eval()
