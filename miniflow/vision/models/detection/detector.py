@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from miniflow import nn
+from miniflow.dtype import int64
 from miniflow.errors import ArgumentError, DTypeError, ShapeError, refusal
 from miniflow.nn import functional as F
 from miniflow.ops.indexing import where
@@ -132,8 +133,8 @@ class Detector(nn.Module):
             in training the losses by name, to be added; else of each image "boxes", "labels" and "scores", best first.
 
         Raises:
-            ArgumentError: without targets in training, or for boxes without an area.
-            DTypeError: for images that are not floating.
+            ArgumentError: without images, without targets in training, or for boxes without an area or a label.
+            DTypeError: for images or boxes that are not floating.
             ShapeError: for images or boxes of another shape.
         """
         self._check(images, targets)
@@ -155,20 +156,41 @@ class Detector(nn.Module):
         name = type(self).__name__
         if targets is None and self.training:
             raise ArgumentError(f"{name}: got no targets, expected one for each image; to detect, call eval() first")
+        if not len(images) or (targets is not None and len(targets) != len(images)):
+            got = f"{len(images)} images" if targets is None else f"{len(images)} images and {len(targets)} targets"
+            raise ArgumentError(f"{name}: got {got}, expected at least one image, and a target for each")
+        channels = len(self.transform.image_mean)
         for image in images:
-            if image.ndim != 3:
-                raise refusal(ShapeError, name, "images (3, H, W)", image=image)
+            if image.ndim != 3 or image.shape[0] != channels:
+                raise refusal(ShapeError, name, f"images ({channels}, H, W)", image=image)
             if not image.is_floating_point():
                 raise DTypeError(
                     f"{name}: got an image of {image.dtype}, expected floating ones from 0 to 1: divide by 255"
                 )
         for i, target in enumerate(targets or ()):
+            if self.training:
+                self._check_labels(i, target)
             boxes = target["boxes"]
+            if not boxes.is_floating_point():
+                raise DTypeError(f"{name}: got boxes of {boxes.dtype} in targets[{i}], expected floating ones")
             if boxes.ndim != 2 or boxes.shape[1] != 4:
                 raise refusal(ShapeError, name, "boxes (K, 4)", boxes=boxes)
-            flat = boxes[(boxes[:, 2:] <= boxes[:, :2]).any(1)].tolist()
+            flat = boxes[~(boxes[:, 2:] > boxes[:, :2]).all(1)].tolist()
             if flat:
                 raise ArgumentError(f"{name}: got box {flat[0]} in targets[{i}], expected x1 < x2 and y1 < y2")
+
+    def _check_labels(self, i: int, target: Target) -> None:
+        labels = target.get("labels")
+        if labels is None or "boxes" not in target:
+            got, expected = sorted(target), "boxes and labels"
+        elif labels.dtype is not int64 or labels.shape != target["boxes"].shape[:1]:
+            got = f"labels {tuple(labels.shape)} of {labels.dtype}"
+            expected = f"int64 ones, one for each of {len(target['boxes'])} boxes"
+        elif labels.numel() and labels.min().item() < 0:
+            got, expected = f"the label {labels.min().item()}", "labels of at least 0"
+        else:
+            return
+        raise ArgumentError(f"{type(self).__name__}: got {got} in targets[{i}], expected {expected}")
 
 
 class SingleStage(Detector):
