@@ -187,7 +187,7 @@ class GlobalContext(nn.Module):
     """Global context: y = x * sigma(f(c)) + g(c), c = sum of the pixels, weighed by a softmax over all places.
 
     Args:
-        channels, rd_ratio: C, and which part of them is inside f and g, `ConvMlp`s.
+        channels, rd_ratio: C, and which part of them is inside f and g, each a `ConvMlp`.
         fuse_add, fuse_scale: whether there are g and f.
 
     Source: Cao et al., "GCNet", 2019; `timm.layers.GlobalContext`.
