@@ -29,7 +29,9 @@ from miniflow.utils.data import DataLoader, Dataset, Subset
 from miniflow.vision import models, transforms
 from miniflow.vision.datasets import ImageFolder
 from miniflow.vision.layers import Conv2dNormActivation
+from miniflow.vision.models.detection.detector import Detector
 from miniflow.vision.models.resnet import BasicBlock, conv1x1
+from miniflow.vision.models.segmentation import FCN, LRASPP
 from miniflow.vision.pillow import pillow
 from miniflow.vision.transforms import InterpolationMode
 from miniflow.vision.utils import save_image
@@ -122,6 +124,8 @@ def folder(options: argparse.Namespace) -> SimpleNamespace:
         classes, order = train.classes, np.random.default_rng(0).permutation(len(train)).tolist()
         train, test = Subset(train, order[len(order) // 10 :]), Subset(test, order[: len(order) // 10])
     model = models.create_model(options.model, options.pretrained, options.checkpoint, num_classes=len(classes))
+    if isinstance(model, Detector | FCN | LRASPP):
+        raise ArgumentError(f"got --model {options.model}; expected one that classifies images")
     return SimpleNamespace(model=model, train=train, test=test, classes=classes, mean=mean, std=std)
 
 

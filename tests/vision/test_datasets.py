@@ -108,6 +108,16 @@ def test_files_of_any_kind(tmp_path):
         datasets.DatasetFolder(tmp_path, str)
 
 
+@needs_pillow
+def test_damaged_images_are_named(tmp_path):
+    save_image(tmp_path / "a" / "cut.png", random_bytes(9, 8, 3))
+    whole = (tmp_path / "a" / "cut.png").read_bytes()
+    for content in (b"", b"text", whole[: len(whole) // 2]):
+        (tmp_path / "a" / "cut.png").write_bytes(content)
+        with pytest.raises(DataError, match=r"cannot read .*/a/cut\.png: .*; expected an image"):
+            datasets.ImageFolder(tmp_path)[0]
+
+
 def test_folders_without_classes(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DataError, match="ImageFolder: found no folder in .*; expected one for each class"):

@@ -91,6 +91,15 @@ def test_fine_tuning_on_a_folder(monkeypatch, tmp_path, capsys):
     assert "error: ImageFolder: found no folder in nowhere" in capsys.readouterr().err
 
 
+def test_a_model_that_does_not_classify_images(tmp_path, capsys):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"")
+    with_data = ["--data", str(tmp_path), "--model", "lraspp_mobilenet_v3_large"]
+    assert program.main([*with_data, "--save", str(tmp_path / "run.safetensors")]) == 1
+    assert "error: got --model lraspp_mobilenet_v3_large; expected one that classifies" in capsys.readouterr().err
+
+
 def test_activation_maps_are_those_of_the_last_layer():
     """Zhou et al., equation 2: the weights of the class, times the feature maps before the mean."""
     flow.manual_seed(0)

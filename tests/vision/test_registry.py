@@ -71,6 +71,19 @@ def test_weights_for_other_classes_leave_the_last_layer(tmp_path):
         models.create_model("resnet50", checkpoint=path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name, last", [("resnet18", "fc"), ("mobilenet_v3_small", "classifier.3")])
+def test_without_classes_there_are_features(name, last, tmp_path):
+    source, path, inputs = models.create_model(name, num_classes=4).eval(), tmp_path / "weights.safetensors", []
+    flow.save(source.state_dict(), path)
+    source.get_submodule(last).register_forward_hook(lambda _, args, __: inputs.append(args[0]))
+    images = flow.rand(2, 3, 32, 32)
+    source(images)
+    with pytest.warns(UserWarning, match=f"not loaded are {last}.weight, {last}.bias"):
+        model = models.create_model(name, checkpoint=path, num_classes=0).eval()
+    np.testing.assert_array_equal(model(images).detach().numpy(), inputs[0].detach().numpy())
+
+
 def test_models_of_ones_own(monkeypatch):
     monkeypatch.setattr(models.registry, "MODELS", dict(models.registry.MODELS))
 

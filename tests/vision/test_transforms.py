@@ -226,6 +226,8 @@ ERRORS = [
     (lambda: F.to_pil_image(flow.zeros(3, 2, 2), "L"), ArgumentError, "mode='L'.*expected RGB or YCbCr or HSV"),
     (lambda: F.to_pil_image([[1]]), ArgumentTypeError, "to_pil_image.*expected a tensor or an array"),
     (lambda: F.convert_image_dtype(IMAGE, flow.int64), DTypeError, "convert_image_dtype.*fewer bits"),
+    (lambda: F.convert_image_dtype(IMAGE, "uint8"), ArgumentTypeError, "got .*dtype='uint8'; expected .* flow.uint8"),
+    (lambda: transforms.RandomVerticalFlip(None), ArgumentError, "RandomVerticalFlip: got p=None; expected a number"),
     (lambda: F.normalize(IMAGE.byte(), 0.0, 1.0), DTypeError, "normalize.*expected floats: use convert_image_dtype"),
     (
         lambda: F.normalize(IMAGE[:1], [0.1] * 3, 1),

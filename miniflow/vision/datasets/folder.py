@@ -17,10 +17,16 @@ def default_loader(path: Folder) -> Any:
     """The image in a file, as a PIL image in RGB. `torchvision.datasets.folder.default_loader`.
 
     Raises:
+        DataError: for a file that is damaged, or no image.
         ImportError: without Pillow.
     """
-    with pillow().open(path) as image:
-        return image.convert("RGB")
+    try:
+        with pillow().open(path) as image:
+            return image.convert("RGB")
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError) as error:
+        raise DataError(f"cannot read {path}: {error}; expected an image") from error
 
 
 class DatasetFolder(VisionDataset):

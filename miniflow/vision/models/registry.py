@@ -64,7 +64,7 @@ class Variant:
             weights: torchvision's way to say pretrained: anything but None.
             checkpoint: load this file, whatever `pretrained` says.
             download: with `pretrained`, fetch the file to `path` first.
-            **options: of the network, such as `num_classes`.
+            **options: of the network, such as `num_classes`; 0 for features instead of logits, as in timm.
 
         Raises:
             CheckpointNotFoundError: for `pretrained` without the file.
@@ -78,6 +78,8 @@ class Variant:
             checkpoint = self._published(download)
         if checkpoint is not None:
             load_weights(model, checkpoint)
+        if options.get("num_classes") == 0:
+            leave_out_classes(model)
         return model
 
     @property
@@ -100,6 +102,14 @@ class Variant:
         arguments = [getattr(value, "__name__", repr(value)) for value in self.arguments]
         options = [f"{key}={getattr(value, '__name__', repr(value))}" for key, value in self.options.items()]
         return f"{self.__name__}: {self.network.__name__}({', '.join(arguments + options)})"
+
+
+def leave_out_classes(model: nn.Module) -> None:
+    """Let what would be layers to 0 classes return their inputs."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, nn.Linear) and layer.out_features == 0:
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, nn.Identity())
 
 
 def load_weights(model: nn.Module, checkpoint: str | PathLike) -> None:
@@ -130,7 +140,7 @@ def create_model(
         pretrained: load trained weights from `~/.cache/miniflow/models`; an error says where to get the file, and
             `download=True` fetches it.
         checkpoint: load the weights in this file.
-        **options: of the network, such as `num_classes`.
+        **options: of the network, such as `num_classes`; 0 for features instead of logits.
 
     Raises:
         ArgumentError: for an unknown name.

@@ -100,7 +100,8 @@ def convert_image_dtype(image: Tensor, dtype: dtype = float32) -> Tensor:
 
     Source: `torchvision.transforms.functional.convert_image_dtype`.
     """
-    require(isinstance(image, Tensor), "convert_image_dtype", "a tensor", ArgumentTypeError, image=image)
+    fits, expected = isinstance(image, Tensor) and hasattr(dtype, "numpy"), "a tensor, and a dtype such as flow.uint8"
+    require(fits, "convert_image_dtype", expected, ArgumentTypeError, image=image, dtype=dtype)
     if image.dtype is dtype or (image.is_floating_point() and dtype.is_floating_point):
         return image.to(dtype)
     if dtype.is_floating_point:

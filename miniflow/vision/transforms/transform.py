@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ class Transform(ExplainsArguments, Module):
     def __init__(self, arguments: dict[str, Any]):
         super().__init__()
         vars(self).update({name: value for name, value in arguments.items() if name not in ("self", "__class__")})
-        if isinstance(arguments.get("p"), Real):
+        if "p" in arguments:
             check_range(self, (0, 1), p=self.p)
 
     def extra_repr(self) -> str:
