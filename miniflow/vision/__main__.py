@@ -224,7 +224,7 @@ class Run:
         return batches
 
     def train_epoch(self, bar: tqdm) -> None:
-        """The rest of an epoch, or what comes before Ctrl-C, which is a KeyboardInterrupt after the step."""
+        """The rest of an epoch, or what comes before Ctrl-C, which is a KeyboardInterrupt after the file is written."""
         self.model.train()
         with interrupts() as asked:
             for images, labels in self.batches():
@@ -237,10 +237,12 @@ class Run:
                 if not np.isfinite(loss.item()):
                     raise FloatingPointError("the loss is no longer finite: try a smaller --lr")
                 if asked:
-                    self.save()
-                    raise KeyboardInterrupt
-        self.progress.update(epoch=self.progress["epoch"] + 1, step=0, begin=flow.get_rng_state())
-        self.save()
+                    break
+            else:
+                self.progress.update(epoch=self.progress["epoch"] + 1, step=0, begin=flow.get_rng_state())
+            self.save()
+        if asked:
+            raise KeyboardInterrupt
 
     @flow.no_grad()
     def evaluate(self) -> tuple[np.ndarray, np.ndarray]:

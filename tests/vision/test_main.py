@@ -60,6 +60,20 @@ def test_a_run_goes_on_after_ctrl_c_as_if_there_had_been_none(
 
 
 @pytest.mark.slow
+def test_ctrl_c_while_the_file_is_written_waits_for_it(few_digits, monkeypatch):
+    save = program.flow.save
+
+    def interrupted(state, path):
+        os.kill(os.getpid(), signal.SIGINT)
+        save(state, path)
+
+    monkeypatch.setattr(program.flow, "save", interrupted)
+    assert program.main(["--epochs", "2", "--batch-size", "16"]) == 130
+    progress = flow.load("miniflow_vision.safetensors")["progress"]
+    assert (progress["epoch"], progress["step"], len(progress["losses"])) == (1, 0, 3)
+
+
+@pytest.mark.slow
 def test_a_graph_computes_the_same_losses_and_goes_on_too(few_digits):
     losses = {}
     for options in ([], ["--graph"]):

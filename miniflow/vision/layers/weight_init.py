@@ -68,7 +68,7 @@ def variance_scaling_(tensor: Tensor, scale: float = 1.0, mode: str = "fan_in", 
             f"variance_scaling_: got mode={mode!r}, distribution={distribution!r}; expected one of {[*fans]}, and one "
             f"of {[*distributions]}"
         )
-    std = math.sqrt(scale / fans[mode])
+    std = math.sqrt(scale / max(fans[mode], 1))  # a tensor may be empty
     if distribution == "uniform":
         return nn.init.uniform_(tensor, -math.sqrt(3) * std, math.sqrt(3) * std)
     if distribution == "normal":
