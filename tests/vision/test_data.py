@@ -148,6 +148,9 @@ def test_collation_of_bytes():
     x, y = data.fast_collate([((flow.tensor(image[0]), flow.tensor(image[1])), i) for i, image in enumerate(images)])
     np.testing.assert_array_equal(x.numpy(), np.concatenate([images[:, 0], images[:, 1]]))
     assert y.tolist() == [0, 1, 2, 3] * 2
+    for pair in ([flow.rand(3, 2, 2)] * 2, [images[0, 0], images[0, 0, :, 1:]]):
+        with pytest.raises(DTypeError, match="fast_collate: got images .*; expected uint8 ones of one shape"):
+            data.fast_collate([(image, 0) for image in pair])
 
 
 def test_loaders_mix_while_they_collate():

@@ -194,11 +194,17 @@ def fast_collate(batch: Sequence[tuple[Any, Any]]) -> tuple[Tensor, Tensor]:
     Returns:
         (N, C, H, W) uint8, and classes (N,) int64; all first views come first, then all second ones.
 
+    Raises:
+        DTypeError: for images of other dtypes, or of several shapes.
+
     Source: timm's `fast_collate`.
     """
     images, target = zip(*batch, strict=True)
     views = list(zip(*images, strict=True)) if isinstance(images[0], tuple) else [images]
-    pixels = [np.asarray(image, np.uint8) for view in views for image in view]
+    pixels = [np.asarray(image) for view in views for image in view]
+    if {(image.shape, image.dtype.name) for image in pixels} != {(pixels[0].shape, "uint8")}:
+        kinds = sorted({f"{image.dtype.name} {image.shape}" for image in pixels})
+        raise DTypeError(f"fast_collate: got images {kinds}; expected uint8 ones of one shape, as PILToTensor makes")
     return from_numpy(np.stack(pixels)), from_numpy(np.array([int(label) for label in target] * len(views)))
 
 

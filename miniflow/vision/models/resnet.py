@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from miniflow import nn
+from miniflow.errors import ArgumentError, refusal
 from miniflow.tensor import Tensor
 from miniflow.vision.layers import init_convolutions
 from miniflow.vision.models.registry import Variant
@@ -52,7 +53,10 @@ class BasicBlock(nn.Module):
         norm_layer: Norm = nn.BatchNorm2d,
     ):
         super().__init__()
-        self.conv1 = conv3x3(inplanes, planes, stride, dilation=dilation)
+        if (groups, base_width, dilation) != (1, 64, 1):
+            got = {"groups": groups, "base_width": base_width, "dilation": dilation}
+            raise refusal(ArgumentError, "BasicBlock", "1, 64 and 1; a Bottleneck takes others", **got)
+        self.conv1 = conv3x3(inplanes, planes, stride)
         self.bn1 = norm_layer(planes)
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = conv3x3(planes, planes)
@@ -140,6 +144,9 @@ class ResNet(nn.Module):
         self.norm_layer = norm_layer or nn.BatchNorm2d
         self.block, self.groups, self.base_width = block, groups, width_per_group
         self.inplanes, self.dilation = 64, 1
+        if replace_stride_with_dilation and len(replace_stride_with_dilation) != 3:
+            got = {"replace_stride_with_dilation": replace_stride_with_dilation}
+            raise refusal(ArgumentError, "ResNet", "three truth values, or None", **got)
         dilate = (False, *(replace_stride_with_dilation or (False, False, False)))
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
         self.bn1 = self.norm_layer(self.inplanes)

@@ -77,6 +77,8 @@ def resnet_fpn_backbone(
     Source: Lin et al., "Feature pyramid networks for object detection", 2017;
     `torchvision.models.detection.backbone_utils.resnet_fpn_backbone`.
     """
+    if backbone_name not in MODELS:
+        raise ArgumentError(f"resnet_fpn_backbone: got {backbone_name!r}, expected a ResNet such as 'resnet50'")
     body = MODELS[backbone_name](weights=weights, norm_layer=norm_layer)
     freeze([[body.conv1, body.bn1], [body.layer1], [body.layer2], [body.layer3], [body.layer4]], trainable_layers)
     names = {f"layer{stage}": str(i) for i, stage in enumerate(returned_layers)}
