@@ -10,6 +10,7 @@ import pytest
 
 import miniflow as flow
 from benchmarks.models import declare_operators
+from miniflow.errors import DTypeError
 from miniflow.vision import transforms
 from miniflow.vision.transforms import autoaugment
 from miniflow.vision.transforms import functional as F
@@ -144,6 +145,9 @@ def test_into_each_other():
         assert_equal(F.to_tensor(img), theirs.functional.to_tensor(img))
         if mode != "I;16":
             assert_equal(F.pil_to_tensor(img), theirs.functional.pil_to_tensor(img))
+        else:
+            with pytest.raises(DTypeError, match=r"pil_to_tensor: got mode='I;16'; .*pic.convert\('I'\)"):
+                F.pil_to_tensor(img)
     for array in (PIXELS, PIXELS[..., 0], PIXELS[..., :1] / 255, PIXELS.astype(np.float32), PIXELS.astype(np.int64)):
         assert_equal(F.to_tensor(array), theirs.functional.to_tensor(array))
     kinds = [("uint8", n, mode) for n, mode in ((1, "L"), (2, "LA"), (3, "HSV"), (4, "CMYK"), (3, None), (4, None))]

@@ -265,6 +265,7 @@ ERRORS = [
     ),
     (lambda: transforms.RandomErasing(ratio=(0, 1)), ArgumentError, r"RandomErasing: got ratio \(0, 1\); expected two"),
     (lambda: transforms.RandomErasing(value="x"), ArgumentError, "RandomErasing: got value='x'"),
+    (lambda: transforms.RandomErasing(0)(PIXELS), ArgumentTypeError, "RandomErasing: .*a tensor: use ToTensor first"),
     (lambda: transforms.RandomErasing(1, value=[1, 2])(IMAGE), ArgumentError, "or 3 as the image has channels"),
     (lambda: transforms.ColorJitter(hue=0.7), ArgumentError, r"ColorJitter: got hue \(-0.7, 0.7\)"),
     (lambda: transforms.RandomRotation(-3), ArgumentError, "RandomRotation: got degrees=-3"),

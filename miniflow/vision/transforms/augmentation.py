@@ -11,7 +11,7 @@ from numbers import Real
 
 import numpy as np
 
-from miniflow.errors import ShapeError
+from miniflow.errors import ArgumentTypeError, ShapeError
 from miniflow.ops.creation import tensor
 from miniflow.ops.generator import default_generator
 from miniflow.ops.random import randn
@@ -144,6 +144,7 @@ class RandomErasing(Transform):
         return *part, randn(channels, *part[2:]) if value is None else tensor(value).reshape((-1, 1, 1))
 
     def forward(self, img: Tensor) -> Tensor:
+        require(isinstance(img, Tensor), "RandomErasing", "a tensor: use ToTensor first", ArgumentTypeError, img=img)
         if not happens(self.p):
             return img
         value = [self.value] if isinstance(self.value, Real) else self.value

@@ -52,6 +52,8 @@ def channels_first(op: str, array: np.ndarray) -> Tensor:
 def pil_to_tensor(pic: Any) -> Tensor:
     """The bytes (C, H, W) of an image of Pillow. Source: `torchvision.transforms.functional.pil_to_tensor`."""
     require(is_pil(pic), "pil_to_tensor", "an image of Pillow", ArgumentTypeError, pic=pic)
+    fits, expected = not pic.mode.startswith("I;16"), "another mode, as there is no uint16: use pic.convert('I')"
+    require(fits, "pil_to_tensor", expected, DTypeError, mode=pic.mode)
     return channels_first("pil_to_tensor", np.array(pic))
 
 
