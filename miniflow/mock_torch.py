@@ -240,7 +240,8 @@ STAND_INS: dict[str, dict[str, Any]] = {
 }
 VISION = ("torchvision", "flowvision")
 """Libraries that `miniflow.vision` stands for where they are not installed."""
-MODULES = {  # the module of miniflow that stands for one of torch, where the name is another
+MODULES = {  # the module of miniflow that stands for another one, where the name is another
+    "flowvision.models.neural_style_transfer.stylenet": "miniflow.vision.models.style_transfer",
     "torch.autograd.functional": "miniflow.func.functional",
     "torch.cuda.amp": "miniflow.amp",
     "torch.nn.parameter": "miniflow.nn.parameter",

@@ -191,6 +191,9 @@ def test_vision_stands_for_libraries_that_are_not_installed(library, monkeypatch
         models = importlib.import_module(f"{library}.models.resnet")
         assert found.models.resnet18 is models.resnet18 is flow.vision.models.resnet18
         assert found.ops.nms is flow.nms and not hasattr(found.models, "nothing")
+        if library == "flowvision":
+            style = importlib.import_module("flowvision.models.neural_style_transfer.stylenet")
+            assert style.neural_style_transfer is flow.vision.models.neural_style_transfer
     assert library not in sys.modules
     monkeypatch.setattr(flow.mock_torch, "_is_installed", lambda name: True)
     assert not flow.mock_torch._is_mocked(library)
