@@ -127,6 +127,16 @@ SEEN = {  # where it is warned -> (a program, the words); `#` marks the line tha
         "    torch.autograd.set_detect_anomaly(True)  #",
         "UserWarning: torch.autograd: anomalies in backward are not detected",
     ),
+    "vision/models/registry.py": (
+        "folder = tempfile.mkdtemp()\nmodels = flow.vision.models\n"
+        "flow.save(models.squeezenet1_1(num_classes=2).state_dict(), folder + '/w.safetensors')\n"
+        "models.create_model('squeezenet1_1', checkpoint=folder + '/w.safetensors', num_classes=3)  #",
+        "w.safetensors is for other classes: not loaded are classifier.1.weight, classifier.1.bias",
+    ),
+    "vision/models/detection/backbones.py": (
+        "flow.vision.models.detection.ssdlite320_mobilenet_v3_large(num_classes=2, trainable_backbone_layers=1)  #",
+        "trainable_backbone_layers needs trained weights: all layers are trained",
+    ),
     "onnx/exporter/api.py": ("flow.onnx.export(nn.Linear(3, 2), (x,))  #", "export: the model is in training mode"),
     "hostcuda/arguments.py": (
         KERNEL.format("") + "kernel[1, 2](np.zeros(2))  #",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from miniflow import nn
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.errors import ArgumentError, CheckpointNotFoundError
 from miniflow.serialization.states import load
 from miniflow.utils.data.download import download as fetch
@@ -126,7 +127,7 @@ def load_weights(model: nn.Module, checkpoint: str | PathLike) -> None:
     if len(others) > 2:  # more than a weight and a bias: that is another network, which load_state_dict refuses
         others = []
     if others:
-        warnings.warn(f"{checkpoint} is for other classes: not loaded are {', '.join(others)}", stacklevel=3)
+        warnings.warn(f"{checkpoint} is for other classes: not loaded are {', '.join(others)}", stacklevel=user_level())
     model.load_state_dict({**state, **{name: own[name] for name in others}})
 
 

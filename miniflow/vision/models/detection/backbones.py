@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from miniflow import nn
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.errors import ArgumentError
 from miniflow.tensor import Tensor
 from miniflow.vision.layers import FeaturePyramidNetwork, FrozenBatchNorm2d, LastLevelMaxPool
@@ -124,7 +125,9 @@ def detector(
     else:
         norm_layer, learning = nn.BatchNorm2d, None
         if trainable_backbone_layers is not None:
-            warnings.warn("trainable_backbone_layers needs trained weights: all layers are trained", stacklevel=3)
+            warnings.warn(
+                "trainable_backbone_layers needs trained weights: all layers are trained", stacklevel=user_level()
+            )
     return network(backbone(weights_backbone, norm_layer, learning), num_classes=num_classes, **options)
 
 
