@@ -113,7 +113,9 @@ CONVERTED = {
 }  # the converter leaves their slopes as they are
 
 
-@pytest.mark.parametrize("folder", ["simple", "pytorch-operator", "pytorch-converted"])
+@pytest.mark.parametrize(
+    "folder", ["simple", "pytorch-operator", pytest.param("pytorch-converted", marks=pytest.mark.slow)]
+)
 def test_data_sets(folder):
     count = 0
     for path in sorted((DATA / folder).glob("*/model.onnx")):
