@@ -68,6 +68,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--style", type=Path, nargs=2, metavar=("CONTENT", "STYLE"), help="files of images; --epochs in 100 steps")
     options = parser.parse_args(arguments)
     options.lr = options.lr or (5e-4 if options.data else 5e-3)
+    for name in ("epochs", "batch_size", "size"):
+        if getattr(options, name) < 1:
+            parser.error(f"got --{name.replace('_', '-')} {getattr(options, name)}; expected at least 1")
     options.picture = options.save.with_suffix(".png")
     if not os.access(options.save.absolute().parent, os.W_OK):
         parser.error(f"cannot write {options.save}: its folder is not there, or cannot be written to")

@@ -156,3 +156,10 @@ def test_an_image_in_the_style_of_another(monkeypatch, tmp_path, capsys):
     assert "picture: painted.png" in capsys.readouterr().out
     painted = np.asarray(images.open("painted.png")).astype(int)
     assert painted.shape == (16, 24, 3) and painted[..., 2].mean() > 100 + red[..., 2].mean()
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--batch-size", "--size"])
+def test_counts_are_at_least_1(option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        program.parse([option, "0"])
+    assert ended.value.code == 2 and f"got {option} 0; expected at least 1" in capsys.readouterr().err
