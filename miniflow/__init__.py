@@ -4,9 +4,17 @@ import miniflow.backends.runtime_defaults  # noqa: F401  (sets how threads wait:
 
 # isort: split
 import importlib
+import os
 import sys
 import types
 from math import e, inf, nan, pi
+
+if os.path.isfile(os.path.join(__path__[0], "kernels")):  # the text of the link
+    raise ImportError(
+        "miniflow/kernels is a link to ../kernels, which git could not make here: in the clone run "
+        "`git config core.symlinks true` and `git checkout miniflow/kernels`, or put a copy of the folder in its place"
+    )
+
 
 from miniflow import amp, autograd, cuda, data, linalg, nn, optim, parallel, sbp, show, special, typing, utils
 from miniflow.amp import autocast, get_autocast_dtype, is_autocast_enabled

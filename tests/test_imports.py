@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import miniflow
-from tools.count_lines import LIBRARY, RINGS, files
+from tools.count_lines import LIBRARY, RINGS, files, sources
 
 ROOT = Path(__file__).parents[1] / "miniflow"
 
@@ -57,7 +57,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {module_name(path): path for path in sorted(sources(ROOT))}
 
 
 def layer_of(module: str) -> int:

@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tools.count_lines import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +30,11 @@ def lines(text):
 
 
 def test_every_package_is_listed(setup):
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "miniflow").rglob("__init__.py")}
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in sources(ROOT / "miniflow")
+        if path.name == "__init__.py"
+    }
     assert sorted(lines(setup["options"]["packages"])) == sorted(found)
 
 
@@ -65,9 +72,22 @@ def clone(tmp_path):
 
 
 def copied_sources(folder):
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow"):
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "miniflow", "kernels"):
         copy(ROOT / name, folder / name)
+    (folder / "miniflow" / "kernels").symlink_to("../kernels")
     return folder
+
+
+def test_a_clone_without_links_says_what_to_do(clone):
+    """git on Windows writes the text of a link where it may not make one."""
+    link = clone / "miniflow" / "kernels"
+    link.unlink()
+    link.write_text("../kernels")
+    for name in ("miniflow", "miniflow.kernels.softmax"):
+        command = [sys.executable, "-c", f"import {name}"]
+        result = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=120)
+        message = result.stderr.strip().split("\n")[-1]
+        assert message.startswith("ImportError: miniflow/kernels is a link") and "git config core.symlinks" in message
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +129,25 @@ def has_setuptools():
 def test_wheel_holds_every_source_and_the_data(wheel):
     assert wheel.name == "miniflow_edu-0.1.0-py3-none-any.whl"
     names = set(zipfile.ZipFile(wheel).namelist())
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "miniflow").rglob("*.py")}
-    sources |= {"miniflow/data/mnist_5k.npz", "miniflow/data/MNIST_NOTICE.md"}
-    assert sources <= names, sorted(sources - names)
+    expected = {str(path.relative_to(ROOT)) for path in sources(ROOT / "miniflow")}
+    expected |= {"miniflow/data/mnist_5k.npz", "miniflow/data/MNIST_NOTICE.md"}
+    assert expected <= names, sorted(expected - names)
     outside = {name for name in names if not name.startswith(("miniflow/", "miniflow_edu-0.1.0.dist-info/"))}
     assert not outside
     assert any(name.endswith("LICENSE") for name in names)
+
+    assert len(names) == len(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_setuptools(), reason="setuptools, which builds it, is not installed")
+def test_the_source_distribution_holds_the_kernels_as_files(clone, tmp_path):
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=clone, check=True, capture_output=True, timeout=300)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        files = {member.name.partition("/")[2]: member for member in archive.getmembers()}
+    sources_of_kernels = {f"miniflow/{path.relative_to(ROOT)}" for path in (ROOT / "kernels").rglob("*.py")}
+    assert len(sources_of_kernels) > 30 and all(files[name].isreg() for name in sources_of_kernels)
 
 
 @pytest.mark.slow

@@ -76,6 +76,11 @@ def files(root: Path, place: str) -> set[Path]:
     return found - library
 
 
+def sources(package: Path) -> set[Path]:
+    """Every Python file of the package, with those of miniflow/kernels, a link that `rglob` does not follow."""
+    return {*package.rglob("*.py"), *(package / "kernels").rglob("*.py")}
+
+
 def main(root: Path) -> None:
     """Print the table."""
     total = 0

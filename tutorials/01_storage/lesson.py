@@ -108,7 +108,7 @@ passed = check(1)
 # ## In miniflow's source
 #
 # `miniflow/ops/shape.py` has views (`View`, `Expand`) and `sum_to_shape`, which every operator that broadcasts calls in
-# its gradient. `miniflow/kernels/` turns thread numbers into indices as `index_at` does.
+# its gradient. `kernels/` turns thread numbers into indices as `index_at` does.
 #
 # Further reading: the NumPy paper, Harris et al. 2020, "Array programming with NumPy", on strides and broadcasting; E.
 # Yang, "PyTorch internals", 2019, on views.

@@ -124,7 +124,7 @@ passed = check(4)
 #
 # `miniflow/nn/modules/linear.py` is `Linear`, and `module.py` beside it finds parameters by their attributes.
 # `miniflow/ops/losses.py` has the cross-entropy as one operator, with its gradient. `miniflow/formulas/update_rules.py`
-# has SGD and Adam for one element; `miniflow/kernels/optim.py` runs them over many parameters at once.
+# has SGD and Adam for one element; `kernels/optim.py` runs them over many parameters at once.
 #
 # Further reading: Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization"; Sutskever et al. 2013, "On the
 # importance of initialization and momentum in deep learning"; Goh 2017, "Why Momentum Really Works", with pictures.

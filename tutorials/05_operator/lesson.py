@@ -146,7 +146,7 @@ passed = check(5)
 #
 # `docs/ADD_AN_OPERATOR.md` says what else there is to do in the package: tests, and rules for global tensors.
 # `miniflow/ops/activation.py` has pointwise operators; `miniflow/ops/softmax.py` is a class like yours, with its
-# kernels in `miniflow/backends/cpu/softmax.py` and `miniflow/kernels/softmax.py`. `miniflow/dispatch/dispatcher.py`
+# kernels in `miniflow/backends/cpu/softmax.py` and `kernels/softmax.py`. `miniflow/dispatch/dispatcher.py`
 # calls them.
 #
 # Further reading: Barron 2021, "Squareplus: a softplus-like algebraic rectifier"; Martin and Cundy 2018, "Parallelizing

@@ -273,8 +273,8 @@ passed = check_lesson(6)
 # %% [markdown]
 # ## In miniflow's source
 #
-# The kernels of miniflow's operators are in `miniflow/kernels/`: `miniflow/kernels/scan.py` has prefix sums,
-# `miniflow/kernels/reduce.py` sums along axes, `miniflow/kernels/matmul.py` the matrix product.
+# The kernels of miniflow's operators are in `kernels/`: `kernels/scan.py` has prefix sums,
+# `kernels/reduce.py` sums along axes, `kernels/matmul.py` the matrix product.
 # `python -m miniflow --device cuda` trains a network with nothing but these kernels. `miniflow/hostcuda/` is the
 # compiler; `miniflow/hostcuda/check.py` finds races and `miniflow/hostcuda/profile.py` counts. On a machine with a GPU
 # leave `MINIFLOW_CUDA` out: then `cuda` is `numba.cuda` itself.

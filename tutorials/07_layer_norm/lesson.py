@@ -138,9 +138,9 @@ passed = check_lesson(7)
 #
 # ## In miniflow's source
 #
-# `miniflow/kernels/reduce.py` has the tree and the butterfly, `miniflow/kernels/softmax.py` the softmax, and
-# `miniflow/kernels/layer_norm.py` keeps rows in registers or in shared memory and finds mean and variance in one pass,
-# by Welford's method. `miniflow/kernels/ladders/reduction.py` and `miniflow/kernels/ladders/layer_norm.py` go from the
+# `kernels/reduce.py` has the tree and the butterfly, `kernels/softmax.py` the softmax, and
+# `kernels/layer_norm.py` keeps rows in registers or in shared memory and finds mean and variance in one pass,
+# by Welford's method. `kernels/ladders/reduction.py` and `kernels/ladders/layer_norm.py` go from the
 # naive kernel to the fast one in steps; `python -m miniflow.kernels.ladders` counts the reads of each.
 #
 # Further reading: M. Harris 2007, "Optimizing parallel reduction in CUDA"; M. Milakov and N. Gimelshein 2018, "Online

@@ -146,7 +146,7 @@ passed = check(8)
 #
 # ## In miniflow's source
 #
-# `miniflow/kernels/ladders/matmul.py` has the same ladder, and `miniflow/kernels/matmul.py` the kernel that the library
+# `kernels/ladders/matmul.py` has the same ladder, and `kernels/matmul.py` the kernel that the library
 # runs: 64 x 64 outputs for a block, 8 x 2 for a thread, transposed inputs and a bias.
 # `python -m miniflow.kernels.ladders` counts the reads of all ladders. `miniflow/hostcuda/profile.py` is the profiler.
 #

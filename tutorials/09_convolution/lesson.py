@@ -144,8 +144,8 @@ passed = check(9)
 # ## In miniflow's source
 #
 # `miniflow/ops/convolution.py` has the operator and its gradients, which are operators too, and fold;
-# `miniflow/ops/pooling.py` has pooling. `miniflow/kernels/ladders/convolution.py` goes from the direct convolution to
-# the one of the library, `miniflow/kernels/conv.py`: it computes the elements of U when they are needed, and never
+# `miniflow/ops/pooling.py` has pooling. `kernels/ladders/convolution.py` goes from the direct convolution to
+# the one of the library, `kernels/conv.py`: it computes the elements of U when they are needed, and never
 # stores them all (*implicit GEMM*).
 #
 # Further reading: LeCun et al. 1998, "Gradient-based learning applied to document recognition"; Chellapilla, Puri and

@@ -184,7 +184,7 @@ passed = check(11)
 #
 # `miniflow/ops/attention.py` has `scaled_dot_product_attention`; it makes all scores, as task 11.1 does.
 # `miniflow/nn/modules/attention.py` has `MultiheadAttention`, and `miniflow/nn/modules/transformer.py` the layers of
-# transformers. `miniflow/kernels/layer_norm.py` merges means and variances of parts of a row: the idea of `update`.
+# transformers. `kernels/layer_norm.py` merges means and variances of parts of a row: the idea of `update`.
 #
 # Further reading: Vaswani et al. 2017, "Attention Is All You Need"; Milakov and Gimelshein 2018, "Online normalizer
 # calculation for softmax"; Dao et al. 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with
