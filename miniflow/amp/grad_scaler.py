@@ -212,10 +212,10 @@ class GradScaler:
         self._found_inf.clear()
         self._stepped.clear()
 
-    def _refuse_in_build(self, what: str) -> None:
+    def _refuse_in_build(self, method: str) -> None:
         if modes.watcher is not None:
             modes.watcher.before_step(
-                f"{type(self).__name__}.{what}",
+                f"{type(self).__name__}.{method}",
                 "the graph scales the loss and the gradients itself: use set_grad_scaler in __init__",
             )
 

@@ -66,8 +66,8 @@ def _reflected(function: Callable) -> Callable:
 
 def _comparison(function: Callable) -> Callable:
     def method(self: Tensor, other: Any) -> Any:
-        known = isinstance(other, Tensor | bool | int | float | np.ndarray | np.generic)
-        return function(self, other) if known else NotImplemented
+        is_comparable = isinstance(other, Tensor | bool | int | float | np.ndarray | np.generic)
+        return function(self, other) if is_comparable else NotImplemented
 
     return method
 

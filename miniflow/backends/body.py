@@ -155,8 +155,8 @@ class Body:
         return body
 
     def check(self) -> None:
-        """Raise ValueError unless every function, dtype and name is known where it is used."""
-        known = {f"x{i}" for i in range(len(self.inputs))} | {f"n{i}" for i in range(len(self.numbers))}
+        """Raise ValueError unless every function, dtype and name is defined where it is used."""
+        defined = {f"x{i}" for i in range(len(self.inputs))} | {f"n{i}" for i in range(len(self.numbers))}
         dtypes = {*self.inputs, *(s.dtype for s in self.steps)}
         if not dtypes <= CASTABLE or any(dtype not in ("float32", "float64") for _, dtype in self.numbers):
             raise ValueError(f"a fused region of unknown dtypes: {sorted(dtypes)}")
@@ -165,10 +165,10 @@ class Body:
         for i, step in self._numbered():
             if len(step.operands) != arity(step.function):
                 raise ValueError(f"a fused region calls {step.function} with {len(step.operands)} operands")
-            if not known.issuperset(step.operands):
+            if not defined.issuperset(step.operands):
                 raise ValueError(f"a fused region reads {step.operands} before they are computed")
-            known.add(f"v{i}")
-        if not self.outputs or any(name not in known or name[0] != "v" for name in self.outputs):
+            defined.add(f"v{i}")
+        if not self.outputs or any(name not in defined or name[0] != "v" for name in self.outputs):
             raise ValueError(f"a fused region returns {self.outputs}, which it does not compute")
 
     def lines(self, elements: dict[str, str]) -> list[str]:

@@ -82,7 +82,7 @@ def refuse_argument(error: Exception, function: Callable, args: tuple, kwargs: d
 
 def _holds(value: Any, x: Any) -> bool:
     """Whether an argument is `x`, or a list that it is in."""
-    return value is x or isinstance(value, list | tuple) and any(_holds(one, x) for one in value)
+    return value is x or isinstance(value, list | tuple) and any(_holds(element, x) for element in value)
 
 
 def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -106,10 +106,10 @@ def explain(error: Exception, function: Callable, args: tuple, kwargs: dict[str,
     elif shapes.issuperset(re.findall(SHAPE, rest.partition("; expected")[0])):
         error.args = (f"{name}: {rest}",)
     else:
-        error.args = (f"{_got(name, arguments)}; in its step {message}",)
+        error.args = (f"{_arguments_text(name, arguments)}; in its step {message}",)
 
 
-def _got(name: str, arguments: Mapping[str, Any]) -> str:
+def _arguments_text(name: str, arguments: Mapping[str, Any]) -> str:
     """The beginning of a message: what a function got."""
     return refusal(str, name, "", **arguments).rpartition("; expected")[0] if arguments else name
 
@@ -118,7 +118,7 @@ def raise_ours(error: Exception, name: str, arguments: Mapping[str, Any]) -> Non
     """Raise what Python or NumPy refused within this package as an error of miniflow that says what was called."""
     ours = next((ours for theirs, ours in OF_PYTHON.items() if isinstance(error, theirs)), None)
     if ours is not None and type(error).__module__ != errors.__name__ and _raised_within(error):
-        raise ours(f"{_got(name, arguments)}: {error}") from error
+        raise ours(f"{_arguments_text(name, arguments)}: {error}") from error
 
 
 def _raised_within(error: Exception) -> bool:
@@ -159,7 +159,7 @@ def _remedy(x: Any) -> str:
         return ": use flow.from_numpy(x)"
     if x is None:
         return ": does what made it return its result?"
-    if isinstance(x, list | tuple) and any(isinstance(one, Tensor) for one in x):
+    if isinstance(x, list | tuple) and any(isinstance(element, Tensor) for element in x):
         return ": take one of its tensors, or flow.stack(x)"
     if isinstance(x, list | tuple | bool | int | float | np.generic):
         return ": use flow.tensor(x)"

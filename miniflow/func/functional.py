@@ -25,8 +25,8 @@ def _vector(name: str, like: Any, v: Tensors | None) -> tuple[Tensor, ...]:
     if v is not None:
         return as_tuple(name, v)
     if not isinstance(like, Tensor) or like.numel() != 1:
-        what = "results" if name == "vjp" else "inputs"
-        expected = f"tensors of the shapes of the {what}; it may be left out for one of one element"
+        side = "results" if name == "vjp" else "inputs"
+        expected = f"tensors of the shapes of the {side}; it may be left out for one of one element"
         raise ArgumentError(f"{name}: got v=None; expected {expected}")
     return (ones_like(like),)
 

@@ -28,7 +28,7 @@ def depends_on_others(results: Sequence[Tensor]) -> bool:
     return any(x is not None and x.__dict__.get("is_differentiated", True) for x in leaves)
 
 
-def _tensors(name: str, what: str, value: Any) -> tuple[list[Tensor], Tree]:
+def _tensors(name: str, noun: str, value: Any) -> tuple[list[Tensor], Tree]:
     """The tensors in `value`, which holds nothing else, and the tree around them."""
     tensors, tree = flatten(value, tell=False)
     for _, node in names(tree, ""):
@@ -36,7 +36,7 @@ def _tensors(name: str, what: str, value: Any) -> tuple[list[Tensor], Tree]:
             remedy = (
                 "expected tensors, in lists, tuples and dicts: use flow.tensor(x), or bind it with functools.partial"
             )
-            raise ArgumentTypeError(f"{name}: got {what} of type {node.type.__name__}; {remedy}")
+            raise ArgumentTypeError(f"{name}: got {noun} of type {node.type.__name__}; {remedy}")
     return tensors, tree
 
 

@@ -48,9 +48,9 @@ def explained(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def __init__(self, *args: Any, **options: Any) -> None:
         if options and not takes_any:
-            known = signature.parameters
-            options = {name: x for name, x in options.items() if name in known or name not in self.ignored}
-            options = {name if name in known else self.synonyms.get(name, name): x for name, x in options.items()}
+            names = signature.parameters
+            options = {name: x for name, x in options.items() if name in names or name not in self.ignored}
+            options = {name if name in names else self.synonyms.get(name, name): x for name, x in options.items()}
         try:
             arguments = signature.bind(*args, **options).arguments
         except TypeError as error:

@@ -21,7 +21,7 @@ from miniflow.ops.method import METHODS
 from miniflow.ops.special_functions import erfinv
 from miniflow.tensor import Tensor
 
-GAINS = {f"conv{kind}{n}d": 1.0 for kind in ("", "_transpose") for n in (1, 2, 3)}
+GAINS = {f"conv{variant}{n}d": 1.0 for variant in ("", "_transpose") for n in (1, 2, 3)}
 GAINS |= {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 3.0 / 4.0}
 
 

@@ -62,22 +62,28 @@ def scaled_dot_product_attention(
         key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype is bool_:
         attn_mask = additive(~attn_mask, query)
-    return attend(query, key, value, attn_mask, dropout_p, scale, all_see=is_causal)[0]
+    return attend(query, key, value, attn_mask, dropout_p, scale, none_fully_masked=is_causal)[0]
 
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, scale: float | None = None,
-    all_see: bool = False,
+    none_fully_masked: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The result and the weights, with a mask that is added to the scores; with `all_see`, each query sees some key."""
+    """The result and the weights.
+
+    Args:
+        mask: added to the scores.
+        none_fully_masked: every query has a key that the mask leaves, so no row of the softmax is NaN.
+    """
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1] or 1)
     scores = (query * scale) @ key.transpose(-2, -1)
-    if mask is None or all_see:
+    if mask is None or none_fully_masked:
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), dropout_p)
         return weights @ value, weights
-    blind = (mask == -math.inf).all(-1, keepdim=True)  # queries that see no key: their softmax would be NaN
-    weights = dropout((scores + mask.masked_fill(blind, 0.0)).softmax(-1), dropout_p).masked_fill(blind, 0.0)
+    fully_masked = (mask == -math.inf).all(-1, keepdim=True)  # queries that see no key: their softmax would be NaN
+    weights = (scores + mask.masked_fill(fully_masked, 0.0)).softmax(-1)
+    weights = dropout(weights, dropout_p).masked_fill(fully_masked, 0.0)
     return weights @ value, weights
 
 

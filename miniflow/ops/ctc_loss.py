@@ -139,8 +139,8 @@ def _log_likelihood(
     alpha = where(positions < 2, emitted[0], IMPOSSIBLE)
     for t in range(1, frames):
         shifted = pad(alpha, (2, 0), value=IMPOSSIBLE)
-        one, two = shifted.narrow(1, 1, 2 * width + 1), shifted.narrow(1, 0, 2 * width + 1)
-        after = alpha.logaddexp(one).logaddexp(two + skips) + emitted[t]
+        one_back, two_back = shifted.narrow(1, 1, 2 * width + 1), shifted.narrow(1, 0, 2 * width + 1)
+        after = alpha.logaddexp(one_back).logaddexp(two_back + skips) + emitted[t]
         alpha = where(steps > t, after, alpha)
 
     last = target_lengths.unsqueeze(1) * 2

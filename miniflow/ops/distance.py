@@ -108,8 +108,8 @@ def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
     """sqrt(|x|^2 + |y|^2 - 2 x.y); where that is 0, so is the gradient."""
     squares = (x1 * x1).sum(-1, True) + (x2 * x2).sum(-1, True).transpose(-1, -2)
     squares = squares - x1 @ x2.transpose(-1, -2) * 2.0
-    apart = squares > 0
-    return where(apart, where(apart, squares, 1.0).sqrt(), 0.0)
+    is_positive = squares > 0
+    return where(is_positive, where(is_positive, squares, 1.0).sqrt(), 0.0)
 
 
 @takes_tensors

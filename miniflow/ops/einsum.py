@@ -80,8 +80,8 @@ def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     dots = "".join(spare[: max(widths)])
     terms = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
-        every = "".join(terms)
-        return terms, dots + "".join(sorted(c for c in set(every) - set(dots) if every.count(c) == 1))
+        all_letters = "".join(terms)
+        return terms, dots + "".join(sorted(c for c in set(all_letters) - set(dots) if all_letters.count(c) == 1))
     result = right.replace("...", dots)
     if len(set(result)) < len(result) or set(result) - set("".join(terms)):
         raise ArgumentError(f"einsum: got the result {right!r}; expected letters of the operands, each once")

@@ -69,10 +69,10 @@ def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     Source: `torch.pow`.
     """
     if isinstance(input, Tensor) and isinstance(exponent, int | float) and not isinstance(exponent, bool):
-        kind = input._array.dtype.kind
-        if kind in "iu" and isinstance(exponent, int) and exponent < 0:
+        dtype_kind = input._array.dtype.kind
+        if dtype_kind in "iu" and isinstance(exponent, int) and exponent < 0:
             raise DTypeError(f"pow: got integers to the negative power {exponent}; expected floats: use x.float()")
-        simple = POWERS.get(exponent) if kind in "fV" else None
+        simple = POWERS.get(exponent) if dtype_kind in "fV" else None
         if simple is not None:
             return simple(input)
     elif isinstance(exponent, Tensor) and isinstance(input, int | float):

@@ -59,9 +59,9 @@ class Gather(Op):
         return index.shape, x.dtype
 
     def sbp(x, index, *, ranks, dim):
-        kept = common_letters(dim, x.shape, index.shape)
-        own, along = [kept[:dim] + letter[: len(kept)] + kept[dim + 1 :] for letter in "YZ"]
-        return signatures([own, along], [along], linear=[[0]])
+        common = common_letters(dim, x.shape, index.shape)
+        x_dims, index_dims = [common[:dim] + letter[: len(common)] + common[dim + 1 :] for letter in "YZ"]
+        return signatures([x_dims, index_dims], [index_dims], linear=[[0]])
 
     def on_shard(op, arrays, attrs, shard):
         (x, index), dim = arrays, attrs["dim"]
@@ -172,11 +172,11 @@ class ScatterAdd(Op):
         return shape, src.dtype
 
     def sbp(x, index, src, *, ranks, dim, shape, split=()):
-        kept = common_letters(dim, shape, index.shape)
-        along = kept[:dim] + "Z"[: len(kept)] + kept[dim + 1 :]
-        own = kept[:dim] + ("Y" if x is not None or dim in split else ".")[: len(kept)] + kept[dim + 1 :]
-        given = [None if x is None else own, along, along]
-        return signatures(given, [own], linear=[[2] if x is None else [0, 2]], added=[0])
+        common = common_letters(dim, shape, index.shape)
+        index_dims = common[:dim] + "Z"[: len(common)] + common[dim + 1 :]
+        result_dims = common[:dim] + ("Y" if x is not None or dim in split else ".")[: len(common)] + common[dim + 1 :]
+        operand_dims = [None if x is None else result_dims, index_dims, index_dims]
+        return signatures(operand_dims, [result_dims], linear=[[2] if x is None else [0, 2]], added=[0])
 
     def on_shard(op, arrays, attrs, shard):
         (x, index, src), dim, attrs = arrays, attrs["dim"], without_split(attrs)

@@ -138,11 +138,11 @@ class Generator:
         return f"Generator(device={str(self.device)!r}, seed={self._seed}, offset={self._offset})"
 
 
-def refuse_while_recording(what: str) -> None:
+def refuse_while_recording(name: str) -> None:
     """Raise GraphTraceError if this thread records a graph: every call draws on from where the one before stopped."""
     if modes.tracer is not None:
         modes.tracer.fail(
-            f"{what}: called in nn.Graph.build; expected it outside: build runs once, and a call of the graph could "
+            f"{name}: called in nn.Graph.build; expected it outside: build runs once, and a call of the graph could "
             "not repeat it: seed the generator before the call"
         )
 

@@ -304,8 +304,8 @@ class IndexIntoZeros(Op):
         return shape, x.dtype
 
     def sbp(x, index, *, ranks, dims, shape, split=()):
-        whole, batch, picked = picked_letters(len(shape), index.ndim - 1, dims)
-        return adjoint_signatures([picked, batch], whole, split)
+        x_dims, batch_dims, result_dims = picked_letters(len(shape), index.ndim - 1, dims)
+        return adjoint_signatures([result_dims, batch_dims], x_dims, split)
 
     def on_shard(op, arrays, attrs, shard):
         (x, index), dims, attrs = arrays, attrs["dims"], without_split(attrs)
@@ -341,8 +341,8 @@ def picked_shape(shape: tuple, batch: tuple, dims: tuple[int, ...]) -> tuple:
 
 def picked_letters(ndim: int, batch: int, dims: tuple[int, ...]) -> tuple[str, str, str]:
     """For `sbp.signatures`: letters for the dims of x, of the index, and of the result of `Index`."""
-    whole, of_batch = letters(ndim), letters(batch, ndim)
-    return whole, "." + of_batch, "".join(picked_shape(tuple(whole), tuple(of_batch), dims))
+    x_dims, batch_dims = letters(ndim), letters(batch, ndim)
+    return x_dims, "." + batch_dims, "".join(picked_shape(tuple(x_dims), tuple(batch_dims), dims))
 
 
 def locate(op: str, x: Tensor, index: Any, value: Any) -> tuple[Tensor, Tensor | None, dict]:
@@ -421,8 +421,8 @@ class SetItem(Op):
             target = [slice(None) if n == 1 else part for part, n in zip(target, value.shape, strict=True)]
             value = split_dims.run("Slice", value, index=(..., *target))
             return run_kernel(op, [x, value, None], attrs | {"basic": source})
-        (whole,), (view,) = super(Slice, Slice).common_dims(shape, {"index": basic})
-        indexed = tuple([whole.index(view[d]) if view[d] != "." else None for d in dims])
+        (x_dims,), (view_dims,) = super(Slice, Slice).common_dims(shape, {"index": basic})
+        indexed = tuple([x_dims.index(view_dims[d]) if view_dims[d] != "." else None for d in dims])
         if None in indexed or split_dims.is_whole(part, shape, indexed):
             return run_kernel(op, arrays, attrs)
         check_coordinates("setitem", shape, index, indexed)

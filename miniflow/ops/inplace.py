@@ -93,8 +93,8 @@ def refuse_leaf(name: str, x: Tensor) -> None:
     """Raise AutogradError for a leaf that requires grad, or a view of one, while gradients are recorded."""
     root, _ = _root(x)
     if is_grad_enabled() and root.requires_grad and type(root._edge[0]) is Leaf:
-        what = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
-        raise AutogradError(f"{name}: {what} is changed in place; use flow.no_grad(), or change a copy: x.clone()")
+        leaf = "a leaf tensor that requires grad" if root is x else "a view of a leaf tensor that requires grad"
+        raise AutogradError(f"{name}: {leaf} is changed in place; use flow.no_grad(), or change a copy: x.clone()")
 
 
 def _root(x: Tensor) -> tuple[Tensor, tuple]:

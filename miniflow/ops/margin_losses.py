@@ -195,8 +195,8 @@ def multi_margin_loss(
     if single := input.ndim == 1:
         input, target = input.unsqueeze(0), target.reshape(1)
     if input.ndim != 2:
-        wanted = "(N, C) and (N,), or (C,) and ()"
-        raise refusal(ShapeError, "multi_margin_loss", wanted, input=input, target=target)
+        expected = "(N, C) and (N,), or (C,) and ()"
+        raise refusal(ShapeError, "multi_margin_loss", expected, input=input, target=target)
     check_rows("multi_margin_loss", input._array, target._array, None if weight is None else weight._array)
     classes = input.shape[1]
     index = cast(target, "int64").unsqueeze(1)

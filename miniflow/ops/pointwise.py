@@ -137,9 +137,9 @@ class Gradient:
 
     def __init__(self, op: type[Pointwise], function: Callable, name: str):
         names = list(inspect.signature(function).parameters)[1:]
-        known = {*op.formula.operands, "out", *op.formula.attributes}
-        if not known.issuperset(names):
-            raise TypeError(f"{function.__name__}: {op.__name__} has no operands or attributes {set(names) - known}")
+        unknown = {*names} - {*op.formula.operands, "out", *op.formula.attributes}
+        if unknown:
+            raise TypeError(f"{function.__name__}: {op.__name__} has no operands or attributes {unknown}")
         self.function = function
         self.attributes = [n for n in names if n in op.formula.attributes]
         self.saved = names[: len(names) - len(self.attributes)]  # the attributes come last

@@ -163,14 +163,14 @@ def as_attributes(*windows: Window) -> dict[str, tuple]:
 
 
 def pool_signal(
-    dims: int, x: Tensor, sides: Sequence[Any], alone: Any, pool: Callable[..., Tensor | tuple]
+    dims: int, x: Tensor, sides: Sequence[Any], identity: Any, pool: Callable[..., Tensor | tuple]
 ) -> list[tuple[Tensor, ...]]:
     """Pool sequences (a row of an image), images, or volumes (their planes, and then the columns through the planes).
 
     Args:
         x: (N, C, *) or (C, *) with `dims` dims for *.
         sides: of each dim, what `pool` takes for rows and for columns.
-        alone: the same for a dim whose elements are left alone.
+        identity: the same for a dim whose elements are left alone.
         pool: from images (N, C, H, W), and from what it takes for rows and columns, to its results.
 
     Returns:
@@ -180,12 +180,13 @@ def pool_signal(
     if dims == 3:
         planes = _several(pool(x.reshape((prod(outer), *size)), *sides[1:]))
         plane = tuple(planes[0].shape[2:])
-        through = _several(pool(planes[0].reshape((1, prod(outer), size[0], prod(plane))), sides[0], alone))
+        through = _several(pool(planes[0].reshape((1, prod(outer), size[0], prod(plane))), sides[0], identity))
         return [planes, tuple([y.reshape((*outer, y.shape[2], *plane)) for y in through])]
     if dims == 2 and len(outer) == 2:
         return [_several(pool(x, *sides))]
     images = x.reshape((*(1,) * (2 - len(outer)), *outer, *(1,) * (2 - dims), *size))
-    return [tuple([y.reshape((*outer, *y.shape[4 - dims :])) for y in _several(pool(images, *[alone, *sides][-2:]))])]
+    pooled = _several(pool(images, *[identity, *sides][-2:]))
+    return [tuple([y.reshape((*outer, *y.shape[4 - dims :])) for y in pooled])]
 
 
 def _several(result: Tensor | tuple) -> tuple[Tensor, ...]:
@@ -542,10 +543,10 @@ def _max_unpool(dims, input, indices, kernel_size, stride, padding, output_size)
     along = zip(input.shape[-dims:], strides, paddings, kernels, strict=True)
     sizes = tuple([(n - 1) * s - 2 * p + k for n, s, p, k in along])
     if output_size is not None:
-        given = tuple(output_size)[-dims:]
-        if len(given) != dims or any(not n - s < m < n + s for n, s, m in zip(sizes, strides, given, strict=True)):
+        requested = tuple(output_size)[-dims:]
+        if len(requested) != dims or any(abs(m - n) >= s for n, s, m in zip(sizes, strides, requested, strict=True)):
             raise ArgumentError(f"{op}: got output_size={tuple(output_size)}; expected {sizes}, give or take a stride")
-        sizes = given
+        sizes = requested
     outer = tuple(input.shape[:-dims])
     flat = zeros(prod(outer), prod(sizes), dtype=input.dtype, device=input._device)
     rows = (prod(outer), prod(input.shape[-dims:]))

@@ -204,8 +204,8 @@ def _product_at(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     trailing, step = (0, 0) * (src._array.ndim - 1 - dim), 1
     while step < count:
         shift = (*trailing, step, -step)
-        same = indices == pad(indices, shift, value=-1)
-        products = products * where(same, pad(products, shift, value=1), ones_like(products))
+        is_same = indices == pad(indices, shift, value=-1)
+        products = products * where(is_same, pad(products, shift, value=1), ones_like(products))
         step *= 2
     return call(Scatter, x, indices, products, dim=dim)
 

@@ -54,14 +54,14 @@ def resolve_view(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise DTypeError(f"view: {got}; expected integer sizes")
     if any(n < -1 for n in shape) or list(shape).count(-1) > 1:
         raise ShapeError(f"view: {got}; expected sizes of at least 0, and -1 for at most one to be inferred")
-    known, count = prod(n for n in shape if n != -1), prod(x.shape)
-    if -1 in shape and known == 0:
+    known_count, count = prod(n for n in shape if n != -1), prod(x.shape)
+    if -1 in shape and known_count == 0:
         raise ShapeError(f"view: {got}, whose -1 could be any size; expected all sizes to be given")
-    if (count % known if -1 in shape else count - known) != 0:
+    if (count % known_count if -1 in shape else count - known_count) != 0:
         raise ShapeError(f"view: {got}; expected a shape of {count} elements: use -1 for a size to be inferred")
     if not can_view(x, shape):
         raise ShapeError(f"view: {got}; the strides {tuple(x.strides)} do not allow it without a copy: use reshape()")
-    return tuple([count // known if n == -1 else n for n in shape])
+    return tuple([count // known_count if n == -1 else n for n in shape])
 
 
 def can_view(x: Any, shape: tuple[int, ...]) -> bool:
@@ -169,12 +169,12 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """
     shape, sizes = input._array.shape, tuple(sizes)
     dim = wrap_dim("unflatten", dim, len(shape))
-    known, size = prod(n for n in sizes if n != -1), shape[dim] if shape else 0
-    fits = sizes.count(-1) == 1 and known > 0 and size % known == 0 or known == size and -1 not in sizes
+    count, size = prod(n for n in sizes if n != -1), shape[dim] if shape else 0
+    fits = sizes.count(-1) == 1 and count > 0 and size % count == 0 or count == size and -1 not in sizes
     if not fits or not shape or any(n < -1 for n in sizes):
         expected = "sizes that multiply to the size of that dim: use -1 for one to be inferred"
         raise ShapeError(f"unflatten: got sizes {sizes} for dim {dim} of shape {shape}; expected {expected}")
-    sizes = tuple([size // known if n == -1 else n for n in sizes])
+    sizes = tuple([size // count if n == -1 else n for n in sizes])
     return call(View, input, shape=shape[:dim] + sizes + shape[dim + 1 :])
 
 

@@ -182,11 +182,11 @@ def searchsorted(
     elif rows._array.shape[:-1] != shape[:-1]:
         got = f"sequences of shape {rows._array.shape} and an input of shape {shape}"
         raise ShapeError(f"searchsorted: got {got}; expected equal leading dims")
-    beyond = gt if right or side == "right" else ge
+    is_beyond = gt if right or side == "right" else ge
     counts = zeros(values.shape, dtype=INT64, device=values._device)
     for step in [1 << bit for bit in reversed(range(size.bit_length()))]:
         probe = counts + step
-        is_before = ~beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
+        is_before = ~is_beyond(rows.gather(-1, probe.clamp(max=size) - 1), values)
         counts = where(is_before & (probe <= size), probe, counts)
     return cast(counts.reshape(shape), np.int32 if out_int32 else INT64)
 

@@ -60,7 +60,7 @@ NAMES = {
     "Bool": bool_, "Byte": uint8, "Char": int8, "Short": int16, "Int": int32, "Long": int64,
     "Half": float16, "BFloat16": bfloat16, "Float": float32, "Double": float64,
 }  # fmt: skip
-TENSOR_TYPES = {f"{name}Tensor": TensorType(f"{name}Tensor", kind) for name, kind in NAMES.items()}
+TENSOR_TYPES = {f"{name}Tensor": TensorType(f"{name}Tensor", dtype) for name, dtype in NAMES.items()}
 
 
 @method(checked=False)

@@ -154,13 +154,14 @@ class Slice(StridedView):
     @classmethod
     def common_dims(cls, shape, attrs):
         """The dims that are sliced have letters too: a rank has some of the elements, or none."""
-        (whole,), view = super().common_dims(shape, attrs)
-        return ["".join([d.upper() if c == "." else c for c, d in zip(whole, letters(len(shape)), strict=True)])], view
+        (x_dims,), view_dims = super().common_dims(shape, attrs)
+        x_dims = [d.upper() if c == "." else c for c, d in zip(x_dims, letters(len(shape)), strict=True)]
+        return ["".join(x_dims)], view_dims
 
     def on_shard(op, arrays, attrs, shard):
         shape, part = shard.wholes[0].shape, shard.operands[0]
-        (whole,), _ = Slice.common_dims(shape, attrs)
-        if is_whole(part, shape, [d for d, c in enumerate(whole) if c.isupper()]):
+        (x_dims,), _ = Slice.common_dims(shape, attrs)
+        if is_whole(part, shape, [d for d, c in enumerate(x_dims) if c.isupper()]):
             return run_kernel(op, arrays, attrs)
         parts = parts_of_slice(attrs["index"], shape, part)
         if parts is None:
@@ -178,8 +179,8 @@ class SliceIntoZeros(IntoZeros, of=Slice):
     amp = "clear"
 
     def sbp(x, *, ranks, shape, index, split=()):
-        (whole,), (part,) = Slice.common_dims(shape, {"index": index})
-        return adjoint_signatures([part], whole, split)
+        (x_dims,), (view_dims,) = Slice.common_dims(shape, {"index": index})
+        return adjoint_signatures([view_dims], x_dims, split)
 
     def on_shard(op, arrays, attrs, shard):
         attrs = without_split(attrs)

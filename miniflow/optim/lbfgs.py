@@ -106,12 +106,12 @@ class LBFGS(Optimizer):
                 return
             is_first = self.previous is None
             t = min(1.0, 1 / gradient.abs().sum().item()) * group["lr"] if is_first else group["lr"]
-            here = Point(0.0, loss, gradient, slope)
+            start = Point(0.0, loss, gradient, slope)
             at = self._along(closure, direction)
             if group["line_search_fn"] is not None:
-                point = strong_wolfe(at, here, t, direction.abs().max().item(), group["tolerance_change"])
+                point = strong_wolfe(at, start, t, direction.abs().max().item(), group["tolerance_change"])
             else:
-                point = at(t, iteration + 1 < group["max_iter"]) or here._replace(t=t)
+                point = at(t, iteration + 1 < group["max_iter"]) or start._replace(t=t)
             vector_to_parameters(self.origin + point.t * direction, group["params"])
             self.previous = point.t * direction, gradient
             small = self.previous[0].abs().max().item() <= group["tolerance_change"]
@@ -206,14 +206,14 @@ def strong_wolfe(at: Callable[[float], Point], start: Point, t: float, size: flo
     return low
 
 
-def minimum_of_cubic(one: Point, other: Point, bounds: tuple[float, float]) -> float:
+def minimum_of_cubic(low: Point, high: Point, bounds: tuple[float, float]) -> float:
     """Where the cubic with the losses and slopes of two places is least, within bounds."""
-    if one.t > other.t:
-        one, other = other, one
-    first = one.slope + other.slope - 3 * (one.loss - other.loss) / (one.t - other.t)
-    square = first * first - one.slope * other.slope
+    if low.t > high.t:
+        low, high = high, low
+    first = low.slope + high.slope - 3 * (low.loss - high.loss) / (low.t - high.t)
+    square = first * first - low.slope * high.slope
     if square < 0:
         return sum(bounds) / 2
     second = math.sqrt(square)
-    ratio = (other.slope + second - first) / (other.slope - one.slope + 2 * second)
-    return min(max(other.t - (other.t - one.t) * ratio, bounds[0]), bounds[1])
+    ratio = (high.slope + second - first) / (high.slope - low.slope + 2 * second)
+    return min(max(high.t - (high.t - low.t) * ratio, bounds[0]), bounds[1])

@@ -207,7 +207,7 @@ class Optimizer(ExplainsArguments):
     def attributes_of_step(self, group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
         """All attributes of `rule` for the next update of `params`; while a graph is recorded, see `live`."""
         attributes = self.attributes(group)
-        own = {name: self.next_values(name, params) for name in self.rule.per_parameter}
+        per_parameter = {name: self.next_values(name, params) for name in self.rule.per_parameter}
         if modes.tracer is not None:
             index = next(i for i, other in enumerate(self.param_groups) if other is group)
             position = {p: i for i, p in enumerate(group["params"])}
@@ -218,8 +218,8 @@ class Optimizer(ExplainsArguments):
                 sources = {
                     f"{index}.{name}.{position[p]}": functools.partial(self._next_value, name, p) for p in params
                 }
-                own[name] = [modes.tracer.scalar(place, source) for place, source in sources.items()]
-        return attributes | own
+                per_parameter[name] = [modes.tracer.scalar(key, source) for key, source in sources.items()]
+        return attributes | per_parameter
 
     def live(self, index: int, name: str) -> Any:
         """An option of a group. While a graph is recorded, each of its numbers is a `Scalar`, which replays look up.
@@ -267,7 +267,7 @@ class Optimizer(ExplainsArguments):
             for p in params:
                 for name, value in self.state[p].items() if p in self.state else ():
                     if isinstance(value, Tensor):
-                        self.state[p][name] = _beside(value, p)
+                        self.state[p][name] = _on_device_of(value, p)
         return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -422,7 +422,7 @@ def _loaded(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
         if name == "step":
             state[name] = int(value)
         elif isinstance(value, Tensor):
-            state[name] = _beside(value.detach(), p).to(dtype=_state_dtype(p), copy=True)
+            state[name] = _on_device_of(value.detach(), p).to(dtype=_state_dtype(p), copy=True)
     return state
 
 
@@ -435,7 +435,7 @@ def new_state(p: Tensor, value: float = 0.0) -> Tensor:
     return full(p.shape, value, dtype=_state_dtype(p), device=p._device_and_sbp)
 
 
-def _beside(value: Tensor, p: Tensor) -> Tensor:
+def _on_device_of(value: Tensor, p: Tensor) -> Tensor:
     """A state on the device of its parameter; on another number of dimensions of ranks, in its layout."""
     if value.is_global and p.is_global and len(value.sbp) != len(p.sbp):
         return value.to_global(p.placement, p.sbp if value.shape == p.shape else (B,) * len(p.sbp))

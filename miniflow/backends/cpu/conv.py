@@ -46,8 +46,8 @@ def conv2d_weight_grad(dweight, dy, x, *, size, **geometry):
     convolve("weight_grad", dweight, dy, x, x, dweight, **geometry)
 
 
-def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilation, groups) -> None:
-    """Compute `out` from `first` and `second` by the function `what` of the fastest method.
+def convolve(direction: str, out, first, second, x, weight, *, stride, padding, dilation, groups) -> None:
+    """Compute `out` from `first` and `second` by the function `direction` of the fastest method.
 
     `x` and `weight` are those of the three that have the shapes of the images (N, C, H, W) and of the weight.
     """
@@ -58,10 +58,11 @@ def convolve(what: str, out, first, second, x, weight, *, stride, padding, dilat
     case = x.shape, weight.shape, windows, groups, x.dtype
     method = usual(*case)
     if fastest or searching.get():
-        if searching.get() and (what, case) not in fastest:
-            fastest[what, case] = measured(what, methods(*case), (out, first, second, x, weight, windows, groups))
-        method = fastest.get((what, case), method)
-    method(what, out, first, second, x, weight, windows, groups)
+        if searching.get() and (direction, case) not in fastest:
+            arrays = out, first, second, x, weight, windows, groups
+            fastest[direction, case] = measured(direction, methods(*case), arrays)
+        method = fastest.get((direction, case), method)
+    method(direction, out, first, second, x, weight, windows, groups)
 
 
 def usual(x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, groups: int, dtype: np.dtype) -> Callable:
@@ -75,36 +76,36 @@ def methods(
     x: tuple[int, ...], weight: tuple[int, ...], windows: Windows, groups: int, dtype: np.dtype
 ) -> list[Callable]:
     """What can compute a convolution of these shapes; first what is usual."""
-    found = [usual(x, weight, windows, groups, dtype), columns if groups == 1 else one_by_one]
+    candidates = [usual(x, weight, windows, groups, dtype), columns if groups == 1 else one_by_one]
     if groups == 1 and conv_winograd.applies(weight, windows, dtype):
-        found.append(winograd)
+        candidates.append(winograd)
     if weight[1] * weight[0] // groups <= DIRECT_IN_SEARCH:
-        found.append(direct)
-    return list(dict.fromkeys(found))
+        candidates.append(direct)
+    return list(dict.fromkeys(candidates))
 
 
-def columns(what, out, first, second, x, weight, windows, groups):
-    getattr(conv_columns, what)(first, second, windows, out)
+def columns(direction, out, first, second, x, weight, windows, groups):
+    getattr(conv_columns, direction)(first, second, windows, out)
 
 
-def winograd(what, out, first, second, x, weight, windows, groups):
-    getattr(conv_winograd, what)(first, second, windows, out)
+def winograd(direction, out, first, second, x, weight, windows, groups):
+    getattr(conv_winograd, direction)(first, second, windows, out)
 
 
-def direct(what, out, first, second, x, weight, windows, groups):
-    getattr(conv_direct, what)(first, second, windows, groups, out)
+def direct(direction, out, first, second, x, weight, windows, groups):
+    getattr(conv_direct, direction)(first, second, windows, groups, out)
 
 
-def one_by_one(what, out, first, second, x, weight, windows, groups):
+def one_by_one(direction, out, first, second, x, weight, windows, groups):
     geometry = {"stride": windows.stride, "padding": windows.padding, "dilation": windows.dilation, "groups": 1}
     for g in range(groups):
         target, *others = [_group(array, g, groups, array is weight) for array in (out, first, second, x, weight)]
         result = np.empty(target.shape, out.dtype)
-        convolve(what, result, *others, **geometry)
+        convolve(direction, result, *others, **geometry)
         np.copyto(target, result)
 
 
-fastest: dict[tuple, Callable] = {}  # (what, shapes, windows, groups, dtype) -> the method that was the fastest
+fastest: dict[tuple, Callable] = {}  # (direction, shapes, windows, groups, dtype) -> the method that was the fastest
 searching: ContextVar[bool] = ContextVar("searching", default=False)
 
 
@@ -118,14 +119,14 @@ def search() -> Iterator[None]:
         searching.reset(token)
 
 
-def measured(what: str, candidates: Sequence[Callable], arrays: tuple) -> Callable:
+def measured(direction: str, candidates: Sequence[Callable], arrays: tuple) -> Callable:
     """The fastest of some methods; the first unless another one takes a tenth less."""
     times: dict[Callable, float] = {}
     for method in candidates:
-        method(what, *arrays)  # compiles
+        method(direction, *arrays)  # compiles
         for _ in range(REPEATS):
             start = time.perf_counter()
-            method(what, *arrays)
+            method(direction, *arrays)
             times[method] = min(time.perf_counter() - start, times.get(method, np.inf))
     best = min(times, key=times.__getitem__)
     return best if times[best] < GAIN * times[candidates[0]] else candidates[0]

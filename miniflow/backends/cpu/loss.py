@@ -123,7 +123,7 @@ def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoo
 def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
     rows = lse.size, x.shape[-1]
     x, weight = np.ascontiguousarray(x).reshape(rows), class_weights(weight)
-    target, lse = (np.ascontiguousarray(a, kind).reshape(-1) for a, kind in ((target, np.int64), (lse, np.float64)))
+    target, lse = (np.ascontiguousarray(a, dtype).reshape(-1) for a, dtype in ((target, np.int64), (lse, np.float64)))
     dloss = np.ascontiguousarray(row_cotangents(dy.reshape(-1), total, lse.size, reduction))
     total_weight = float(weight.sum()) if weight.size else float(x.shape[1])
     arguments = x, target, weight, ignore_index, label_smoothing, total_weight, dloss, lse

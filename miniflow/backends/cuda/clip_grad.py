@@ -21,12 +21,12 @@ def total_norm(norm, *gradients, norm_type):
     reduction = kernels.largest if p == math.inf else kernels.norm
     launches = list(split_into_launches(gradients, PART, compute_dtype))
     partials = empty((sum([starts[-1] for _, _, starts in launches]),), np.float64, norm.device_index)
-    done = 0
+    written = 0
     for dtype, positions, starts in launches:
         flat = padded([contiguous_as(gradients[i], dtype).reshape(-1) for i in positions])
-        launch(reduction, starts[-1], THREADS, starts, flat, PART, p, True, done, partials)
-        done += starts[-1]
-    launch(reduction, 1, THREADS, (0, 1), (partials,), done, p, False, 0, norm.reshape((1,)))
+        launch(reduction, starts[-1], THREADS, starts, flat, PART, p, True, written, partials)
+        written += starts[-1]
+    launch(reduction, 1, THREADS, (0, 1), (partials,), written, p, False, 0, norm.reshape((1,)))
 
 
 @kernel("cuda", returns=True)

@@ -64,7 +64,7 @@ def cross_entropy(out, x, target, weight, *, ignore_index, reduction, label_smoo
 def cross_entropy_grad(dx, dy, x, target, weight, lse, total, *, ignore_index, reduction, label_smoothing):
     dy, total = contiguous(dy).reshape((dy.size,)), total.reshape((1,))
     x, dx = (contiguous(a).reshape((lse.size, x.shape[-1])) for a in (x, dx))
-    target, lse = (contiguous(a, kind).reshape((lse.size,)) for a, kind in ((target, np.int64), (lse, np.float64)))
+    target, lse = (contiguous(a, dtype).reshape((lse.size,)) for a, dtype in ((target, np.int64), (lse, np.float64)))
     row_terms = dy, x, target, class_weights(weight, x.device_index), lse, total
     options = ignore_index, reduction == "none", reduction == "mean", float(label_smoothing)
     launch(kernels.cross_entropy_grad_rows, x.shape[0], threads_for(x.shape[1]), *row_terms, *options, dx)

@@ -157,8 +157,8 @@ def source_of(body: Body, forms: str, name: str) -> str:
         four = [element(body, forms, f"i{k}", indent) for k in range(4)]
         reads = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[: len(inputs)]]
         statements = [line.replace("_here", f"_{k}") for k, lines in enumerate(four) for line in lines[len(inputs) :]]
-        one = [" " * 4 + line for line in element(body, forms, "i", indent)]
-        lines = [*WIDE, *reads, *statements, "    else:", f"{indent}for i in range(i0, y0.size, step):", *one]
+        single = [" " * 4 + line for line in element(body, forms, "i", indent)]
+        lines = [*WIDE, *reads, *statements, "    else:", f"{indent}for i in range(i0, y0.size, step):", *single]
         parameters = arrays
     else:
         lines, parameters = [*FLAT, *element(body, forms, "i", indent)], arrays

@@ -41,9 +41,9 @@ def view_scatter(y, x, values, *, steps):
 
 
 @kernel("cuda", half="native")
-def diagonal_into_zeros(dx, y, *, shape, **place):
+def diagonal_into_zeros(dx, y, *, shape, **dims):
     dx[...] = 0
-    dx.view(lambda a: cpu.diagonal(a, **place))[...] = y
+    dx.view(lambda a: cpu.diagonal(a, **dims))[...] = y
 
 
 @kernel("cuda")

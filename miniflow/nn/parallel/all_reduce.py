@@ -52,11 +52,11 @@ class AllReduce(Module):
         super().__init__()
         self.group = None
         if parallel_conf_str is not None:
-            found = re.findall(r"(\d+):(?:[a-z]+:)?(\d+)(?:-(\d+))?", parallel_conf_str)
-            if not found:
+            matches = re.findall(r"(\d+):(?:[a-z]+:)?(\d+)(?:-(\d+))?", parallel_conf_str)
+            if not matches:
                 expected = "machines and their ranks, as in 'device_name: \"0:0-3\"'"
                 raise ArgumentError(f"AllReduce: got parallel_conf_str={parallel_conf_str!r}; expected {expected}")
-            numbers = [(int(machine), range(int(first), int(last or first) + 1)) for machine, first, last in found]
+            numbers = [(int(machine), range(int(first), int(last or first) + 1)) for machine, first, last in matches]
             self.group = new_group([m * world.ranks_of_a_machine() + i for m, several in numbers for i in several])
 
     def forward(self, x: Tensor) -> Tensor:

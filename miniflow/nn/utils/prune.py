@@ -35,15 +35,15 @@ class BasePruningMethod:
 
     def of_what_is_left(self, t: Tensor, mask: Tensor) -> Tensor:
         """The mask after another pruning; see PRUNING_TYPE."""
-        left: Any = ...
+        remaining_index: Any = ...
         if self.PRUNING_TYPE == "unstructured":
-            left = mask != 0
+            remaining_index = mask != 0
         elif self.PRUNING_TYPE == "structured":
             dim = self.dim % t.ndim
             remaining = mask.movedim(dim, 0).reshape(t.shape[dim], -1).amax(1).nonzero().flatten()
-            left = (*[slice(None)] * dim, remaining)
+            remaining_index = (*[slice(None)] * dim, remaining)
         new = mask.clone()
-        new[left] = self.compute_mask(t[left], mask[left])
+        new[remaining_index] = self.compute_mask(t[remaining_index], mask[remaining_index])
         return new
 
     @classmethod

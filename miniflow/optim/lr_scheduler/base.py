@@ -214,12 +214,12 @@ class LRScheduler(ExplainsArguments):
                 setattr(self, name, copy.deepcopy(value))
 
 
-def per_group(name: str, optimizer: Optimizer, value: Any, what: str = "values") -> list[Any]:
+def per_group(name: str, optimizer: Optimizer, value: Any, noun: str = "values") -> list[Any]:
     """A number or function for each parameter group, of one or a list of them."""
     count = len(optimizer.param_groups)
     values = list(value) if isinstance(value, list | tuple) else [value] * count
     if len(values) != count:
-        raise ArgumentError(f"{name}: got {len(values)} {what}; expected {count}, one for each parameter group")
+        raise ArgumentError(f"{name}: got {len(values)} {noun}; expected {count}, one for each parameter group")
     return values
 
 

@@ -96,7 +96,7 @@ class OneCycleLR(CyclicRates):
             for group, max_lr in zip(optimizer.param_groups, max_lrs, strict=True):
                 group["initial_lr"] = max_lr / self.div_factor
 
-    def _between(self, step: int, which: int) -> float:
+    def _between(self, step: int, position: int) -> float:
         """The factor of the first rate (1), or the momentum (2), at a step."""
         if step > self.total_steps:  # a loop steps once more after its last step
             raise ArgumentError(f"OneCycleLR: got step {step}; expected at most total_steps={self.total_steps}")
@@ -105,7 +105,7 @@ class OneCycleLR(CyclicRates):
         part = (step - begin[0]) / (end[0] - begin[0] or 1.0)
         if self.anneal_strategy == "cos":
             part = (1 - math.cos(math.pi * part)) / 2
-        return begin[which] + (end[which] - begin[which]) * part
+        return begin[position] + (end[position] - begin[position]) * part
 
     def get_lr(self, base_lr: float, step: int) -> float:
         return base_lr * self._between(step, 1)

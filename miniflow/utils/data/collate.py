@@ -68,10 +68,10 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
-def _refuse_unequal(what: str, values: set, remedy: str) -> None:
+def _refuse_unequal(noun: str, values: set, remedy: str) -> None:
     if len(values) > 1:
         raise ShapeError(
-            f"default_collate: got samples of {what} {sorted(values)}; expected equal {what}: "
+            f"default_collate: got samples of {noun} {sorted(values)}; expected equal {noun}: "
             f"{remedy} in the data set, or pass collate_fn to the DataLoader"
         )
 

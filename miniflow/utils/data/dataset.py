@@ -147,8 +147,8 @@ class ConcatDataset(Dataset[T]):
 
     def __getitem__(self, index: int) -> T:
         position = range(len(self))[index]
-        which = bisect.bisect_right(self.cumulative_sizes, position)
-        return self.datasets[which][position - (self.cumulative_sizes[which - 1] if which else 0)]
+        i = bisect.bisect_right(self.cumulative_sizes, position)
+        return self.datasets[i][position - (self.cumulative_sizes[i - 1] if i else 0)]
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]

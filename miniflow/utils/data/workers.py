@@ -271,8 +271,8 @@ class Worker:
         if failure is None:
             return batch
         error, text = failure
-        there = WorkerError(f"{self.name} raised an exception. The traceback there:\n\n{text}")
-        raise there if error is None else error from there
+        worker_error = WorkerError(f"{self.name} raised an exception. The traceback there:\n\n{text}")
+        raise worker_error if error is None else error from worker_error
 
 
 class WorkerPool:
