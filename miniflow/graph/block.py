@@ -14,8 +14,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError
-from miniflow.graph.config import refusal
+from miniflow.errors import ArgumentError, GraphError
+from miniflow.graph.options import Option, Options, switch
 from miniflow.nn.modules.container import ModuleDict
 from miniflow.nn.modules.module import Module
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from miniflow.graph.graph import Graph
 
 
-class GraphModule:
+def _stage(option: str, value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ArgumentError(f"set_stage: got {option}={value!r}; expected an integer of at least 0")
+    return value
+
+
+class GraphModule(Options):
     """The options of a module in a graph.
 
     Attributes:
@@ -35,42 +41,18 @@ class GraphModule:
     Source: `oneflow.nn.graph.GraphModule`; Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
     """
 
+    activation_checkpointing = Option(False, switch)
+    stage_id = Option(None, _stage)
+    stage_placement = Option(None, lambda option, value: value, lambda where: ("placement", where))
+
+    INSTEAD = {"stage": "config.stage_id = {}", "checkpointing": "config.activation_checkpointing = {}"}
+
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._checkpointing = False
-        self._stage_id: int | None = None
-        self.stage_placement: Any = None
+        self.__dict__["_graph"] = graph
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an option.
-
-        Raises:
-            AttributeError: for a name that no option has.
-        """
-        if name not in MODULE_OPTIONS:
-            raise AttributeError(refusal(self, name, value, INSTEAD))
-        object.__setattr__(self, name, value)
-
-    @property
-    def activation_checkpointing(self) -> bool:
-        """Whether the activations within the module are computed again for backward."""
-        return self._checkpointing
-
-    @activation_checkpointing.setter
-    def activation_checkpointing(self, mode: bool) -> None:
-        if not isinstance(mode, bool):
-            raise ArgumentTypeError(f"activation_checkpointing: got {mode!r}; expected True or False")
-        self._checkpointing = mode
+    def note_change(self) -> None:
+        """Let the graph compare its options with those that it was compiled with."""
         self._graph._options_changed()
-
-    @property
-    def stage_id(self) -> int | None:
-        """The number of the pipeline stage."""
-        return self._stage_id
-
-    @stage_id.setter
-    def stage_id(self, value: int) -> None:
-        self.set_stage(value)
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
         """Put the module into a stage of a pipeline.
@@ -88,29 +70,10 @@ class GraphModule:
 
         Source: `oneflow.nn.graph.GraphModule.set_stage`.
         """
-        if stage_id is not None and (not isinstance(stage_id, int) or isinstance(stage_id, bool) or stage_id < 0):
-            raise ArgumentError(f"set_stage: got stage_id={stage_id!r}; expected an integer of at least 0")
-        self._stage_id = stage_id
-        self.stage_placement = placement
-        self._graph._options_changed()
-
-    def options(self) -> dict[str, Any]:
-        """What is not as it is by default."""
-        found: dict[str, Any] = {}
-        if self._stage_id is not None:
-            found["stage_id"] = self._stage_id
-        if self.stage_placement is not None:
-            found["placement"] = self.stage_placement
-        if self._checkpointing:
-            found["activation_checkpointing"] = True
-        return found
+        self.stage_id, self.stage_placement = stage_id, placement
 
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphModule({''.join(f'{name}={value}, ' for name, value in self.options().items())}))"
-
-
-MODULE_OPTIONS = ("_graph", "_checkpointing", "_stage_id", "stage_placement", "activation_checkpointing", "stage_id")
-INSTEAD = {"stage": "config.stage_id = {}", "checkpointing": "config.activation_checkpointing = {}"}
 
 
 class ProxyModule:

@@ -8,8 +8,6 @@ taken with a warning that names what to use instead.
 from __future__ import annotations
 
 import copy
-import difflib
-import itertools
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.dtype import HALF, as_dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
 from miniflow.graph.onnxruntime import PROVIDERS
+from miniflow.graph.options import Option, Options, choice, count, switch
 from miniflow.graph.passes import PIPELINE
 from miniflow.graph.passes.zero import MODES as ZERO_MODES
 from miniflow.graph.passes.zero import Zero
@@ -30,10 +30,43 @@ PASSES = (*dict.fromkeys(PIPELINE), MEMORY_PLANNING)
 STRAIGHTEN = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu")
 AUTO_MEMORY = ("Disable", "SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown", "AdaptiveMemory")
 
-_changes = itertools.count(1)
+
+def _half(option: str, value: Any) -> np.dtype | None:
+    if value is None:
+        return None
+    dtype = as_dtype(value)
+    if dtype.numpy not in HALF:
+        raise DTypeError(f"{option}: got dtype={dtype}; expected flow.float16 or flow.bfloat16")
+    return dtype.numpy
 
 
-class GraphConfig:
+def _passes(option: str, names: Iterable[str]) -> frozenset[str]:
+    names = frozenset([names] if isinstance(names, str) else names)
+    if names - set(PASSES):
+        raise ArgumentError(f"{option}: got {sorted(names - set(PASSES))}; expected names among {', '.join(PASSES)}")
+    return names
+
+
+def _names(option: str, value: Iterable[str]) -> frozenset[str]:
+    return frozenset(value)
+
+
+def _schedule(option: str, value: str | Callable) -> str | Callable:
+    schedule_of(value)
+    return value
+
+
+def _zero(option: str, value: Zero | None) -> Zero | None:
+    if value is not None and not isinstance(value, Zero):
+        raise ArgumentTypeError(f"{option}: got {value!r}; expected None, or call config.enable_zero(True, stage=2)")
+    return value
+
+
+def _engine(option: str, value: str | None) -> str | None:
+    return choice(option, value, (None, *PROVIDERS))
+
+
+class GraphConfig(Options):
     """The options of one graph.
 
     Attributes:
@@ -65,39 +98,27 @@ class GraphConfig:
     Source: `oneflow.nn.graph.GraphConfig`.
     """
 
-    def __init__(self) -> None:
-        self._set_training(False)
-        self.amp_dtype: np.dtype | None = None
-        self.accumulation_steps = 1
-        self.checkpoint_scopes: frozenset[str] = frozenset()
-        self.disabled_passes: frozenset[str] = frozenset()
-        self.outputs_buffer_size = 2
-        self.sparse_parameters: frozenset[str] = frozenset()
-        self.pipeline_schedule: str | Callable = "1F1B"
-        self.zero: Zero | None = None
-        self.cuda_graph = False
-        self.conv_heuristics = True
-        self.engine: str | None = None
-        self.is_static = False
+    amp_dtype = Option(None, _half, lambda numpy_dtype: ("enable_amp", as_dtype(numpy_dtype)))
+    accumulation_steps = Option(1, count, lambda steps: ("gradient_accumulation_steps", steps))
+    outputs_buffer_size = Option(2, count)
+    pipeline_schedule = Option("1F1B", _schedule)
+    zero = Option(None, _zero)
+    cuda_graph = Option(False, switch)
+    conv_heuristics = Option(True, switch)
+    engine = Option(None, _engine, lambda engine: (f"enable_{engine}", True))
+    is_static = Option(False, switch, lambda is_static: ("static_shapes", is_static), is_compiled=False)
+    disabled_passes = Option(frozenset(), _passes, lambda names: ("disabled_passes", sorted(names)))
+    checkpoint_scopes = Option(frozenset(), _names, is_shown=False)
+    sparse_parameters = Option(frozenset(), _names, is_shown=False)
+    training = False
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an option.
-
-        Raises:
-            AttributeError: for a name that no option has, or one that is set by a method.
-            ArgumentError, ArgumentTypeError, DTypeError: for a value that the option cannot have.
-        """
-        if name not in OPTIONS:
-            raise AttributeError(refusal(self, name, value, INSTEAD))
-        self._set(name, OPTIONS[name](name, value))
-
-    def _set(self, name: str, value: Any) -> None:
-        self.__dict__[name] = value
-        self.note_change()
-
-    def note_change(self) -> None:
-        """Let graphs with these options compare them with those that they were compiled with."""
-        self.__dict__["changes"] = next(_changes)
+    INSTEAD = {
+        "training": "add_optimizer(optimizer) of the graph, which makes its calls training steps",
+        "amp": "config.enable_amp({})",
+        "gradient_accumulation_steps": "config.set_gradient_accumulation_steps({})",
+        "activation_checkpointing": "graph.model.config.activation_checkpointing = {}, of the modules",
+        "static_shapes": "config.static_shapes({})",
+    }
 
     def with_(self, training: bool, checkpoint_scopes: Iterable[str], sparse_parameters: Iterable[str]) -> GraphConfig:
         """A copy for one graph: whether it has an optimizer, and names that are added to those of these options."""
@@ -109,7 +130,8 @@ class GraphConfig:
 
     def _set_training(self, training: bool) -> None:
         """Take note of whether a graph with these options has an optimizer."""
-        self._set("training", training)
+        self.__dict__["training"] = training
+        self.note_change()
 
     # what is computed
 
@@ -124,7 +146,7 @@ class GraphConfig:
             DTypeError: for another dtype.
         """
         half = _half("enable_amp", as_dtype(dtype))
-        self.amp_dtype = half if _switch("enable_amp", mode) else None
+        self.amp_dtype = half if switch("enable_amp", mode) else None
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut every input along its first dimension into `value` micro-batches, and update once with the mean gradient.
@@ -135,14 +157,14 @@ class GraphConfig:
         Raises:
             ArgumentError: unless it is an integer of at least 1.
         """
-        self.accumulation_steps = _count("set_gradient_accumulation_steps", value)
+        self.accumulation_steps = count("set_gradient_accumulation_steps", value)
 
     def static_shapes(self, mode: bool = True) -> None:
         """Make it an error to call the graph with inputs of another shape, dtype or device than in the first call.
 
         That is OneFlow's behaviour. Without it, a graph compiles a second plan for them.
         """
-        self.is_static = _switch("static_shapes", mode)
+        self.is_static = switch("static_shapes", mode)
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
         """Take `value` buffers in turn for each output. A buffer that somebody still holds is never written to.
@@ -150,7 +172,7 @@ class GraphConfig:
         Raises:
             ArgumentError: unless it is an integer of at least 1.
         """
-        self.outputs_buffer_size = _count("set_outputs_buffer_size", value)
+        self.outputs_buffer_size = count("set_outputs_buffer_size", value)
 
     def enable_cuda_graph(self, mode: bool = True) -> None:
         """On a GPU, launch a whole call at once as a CUDA graph, where the driver can and its numbers do not change.
@@ -158,7 +180,7 @@ class GraphConfig:
         Other calls are replayed on the stream; see `graph/capture.py`. A graph that works on the CPU warns at its first
         call that there is nothing to launch.
         """
-        self.cuda_graph = _switch("enable_cuda_graph", mode)
+        self.cuda_graph = switch("enable_cuda_graph", mode)
 
     def set_pipeline_schedule(self, schedule: str | Callable = "1F1B") -> None:
         """In which order the stages of a pipeline compute the micro-batches of a step.
@@ -200,8 +222,8 @@ class GraphConfig:
         """
         if stage not in (1, 2, 3) or isinstance(stage, bool):
             raise ArgumentError(f"enable_zero: got stage={stage!r}; expected 1, 2 or 3")
-        size = _count("enable_zero", shard_min_size)
-        self.zero = Zero(int(stage), size) if _switch("enable_zero", mode) else None
+        size = count("enable_zero", shard_min_size)
+        self.zero = Zero(int(stage), size) if switch("enable_zero", mode) else None
 
     def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
         """OneFlow 0.6's spelling of `enable_zero`.
@@ -212,8 +234,7 @@ class GraphConfig:
         Raises:
             ArgumentError: for another mode.
         """
-        if mode not in ZERO_MODES:
-            raise ArgumentError(f"set_zero_redundancy_optimizer_mode: got {mode!r}; expected one of {ZERO_MODES}")
+        choice("set_zero_redundancy_optimizer_mode", mode, ZERO_MODES)
         self.zero = replace(self.zero or Zero(), mode=mode)
 
     def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
@@ -222,7 +243,7 @@ class GraphConfig:
         Raises:
             ArgumentError: unless it is an integer of at least 1.
         """
-        size = _count("set_zero_redundancy_optimizer_min_size_after_split", value)
+        size = count("set_zero_redundancy_optimizer_min_size_after_split", value)
         self.zero = replace(self.zero or Zero(), min_size=size)
 
     # passes
@@ -244,7 +265,7 @@ class GraphConfig:
         self.disabled_passes -= _passes("enable_pass", names)
 
     def _allow(self, option: str, mode: bool, name: str) -> None:
-        (self.enable_pass if _switch(option, mode) else self.disable_pass)(name)
+        (self.enable_pass if switch(option, mode) else self.disable_pass)(name)
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
         """Fold unscaling, weight decay and clipping into the optimizer's update: the pass "fused_update". On anyway."""
@@ -289,7 +310,7 @@ class GraphConfig:
 
         Source: `oneflow.nn.graph.GraphConfig.enable_cudnn_conv_heuristic_search_algo`; cuDNN is not used here.
         """
-        self.conv_heuristics = _switch("enable_cudnn_conv_heuristic_search_algo", mode)
+        self.conv_heuristics = switch("enable_cudnn_conv_heuristic_search_algo", mode)
 
     def enable_xla_jit(self, value: bool = True) -> None:
         """Let onnxruntime run calls, on its CPU provider; see `graph/onnxruntime.py`. There is no XLA in it.
@@ -311,7 +332,7 @@ class GraphConfig:
         self._run_by("openvino", value)
 
     def _run_by(self, engine: str, mode: bool) -> None:
-        if _switch(f"enable_{engine}", mode):
+        if switch(f"enable_{engine}", mode):
             self.engine = engine
         elif self.engine == engine:
             self.engine = None
@@ -324,14 +345,10 @@ class GraphConfig:
         Raises:
             ArgumentError: for a mode that OneFlow has not.
         """
-        if mode not in STRAIGHTEN:
-            raise ArgumentError(f"enable_straighten_algorithm: got mode={mode!r}; expected one of {STRAIGHTEN}")
-        if mode != "Disable":
-            _no_effect(
-                "enable_straighten_algorithm",
-                "instructions run in the order in which build recorded them; "
-                "to save memory set module.config.activation_checkpointing = True",
-            )
+        instead = "to save memory set module.config.activation_checkpointing = True"
+        is_on = choice("enable_straighten_algorithm", mode, STRAIGHTEN, "mode=") != "Disable"
+        instead = f"instructions run in the order in which build recorded them; {instead}"
+        _no_effect("enable_straighten_algorithm", instead, is_on)
 
     def disable_straighten_algorithm(self, mode: str = "Disable") -> None:
         """Instructions run in the order of the recording: there is nothing to disable."""
@@ -339,11 +356,11 @@ class GraphConfig:
 
     def enable_auto_parallel(self, mode: bool = True) -> None:
         """OneFlow's search for SBP signatures."""
-        _unless_off("enable_auto_parallel", mode, "place parameters and inputs yourself")
+        _no_effect("enable_auto_parallel", "place parameters and inputs yourself", mode)
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
         """An option of `enable_auto_parallel`."""
-        _unless_off("enable_auto_parallel_ignore_user_sbp_config", mode, "there is no search for SBP signatures")
+        _no_effect("enable_auto_parallel_ignore_user_sbp_config", "there is no search for SBP signatures", mode)
 
     def set_auto_parallel_computation_cost_ratio(self, ratio: float) -> None:
         """An option of `enable_auto_parallel`."""
@@ -355,11 +372,11 @@ class GraphConfig:
 
     def enable_auto_parallel_trunk_algo(self, mode: bool = True) -> None:
         """An option of `enable_auto_parallel`."""
-        _unless_off("enable_auto_parallel_trunk_algo", mode, "there is no search for SBP signatures")
+        _no_effect("enable_auto_parallel_trunk_algo", "there is no search for SBP signatures", mode)
 
     def enable_auto_parallel_sbp_collector(self, mode: bool = True) -> None:
         """An option of `enable_auto_parallel`."""
-        _unless_off("enable_auto_parallel_sbp_collector", mode, "there is no search for SBP signatures")
+        _no_effect("enable_auto_parallel_sbp_collector", "there is no search for SBP signatures", mode)
 
     def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
         """OneFlow's choice of what to compute again.
@@ -367,153 +384,19 @@ class GraphConfig:
         Raises:
             ArgumentError: for a mode that OneFlow has not.
         """
-        if mode not in AUTO_MEMORY:
-            raise ArgumentError(f"enable_auto_memory: got mode={mode!r}; expected one of {AUTO_MEMORY}")
-        if mode != "Disable":
-            _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True")
-
-    # printing
-
-    def options(self) -> dict[str, Any]:
-        """What is not as it is by default, by the names under which it is printed."""
-        found: dict[str, Any] = {}
-        if self.amp_dtype is not None:
-            found["enable_amp"] = as_dtype(self.amp_dtype)
-        if self.accumulation_steps != 1:
-            found["gradient_accumulation_steps"] = self.accumulation_steps
-        if self.outputs_buffer_size != 2:
-            found["outputs_buffer_size"] = self.outputs_buffer_size
-        if self.pipeline_schedule != "1F1B":
-            found["pipeline_schedule"] = self.pipeline_schedule
-        if self.zero is not None:
-            found["zero"] = self.zero
-        if self.cuda_graph:
-            found["cuda_graph"] = True
-        if not self.conv_heuristics:
-            found["conv_heuristics"] = False
-        if self.engine is not None:
-            found[f"enable_{self.engine}"] = True
-        if self.is_static:
-            found["static_shapes"] = True
-        if self.disabled_passes:
-            found["disabled_passes"] = sorted(self.disabled_passes)
-        return found
+        is_on = choice("enable_auto_memory", mode, AUTO_MEMORY, "mode=") != "Disable"
+        _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True", is_on)
 
     def key(self) -> tuple:
         """What a plan depends on: equal keys compile to equal plans."""
-        return (
-            self.training,
-            self.amp_dtype,
-            self.accumulation_steps,
-            self.checkpoint_scopes,
-            self.disabled_passes,
-            self.outputs_buffer_size,
-            self.cuda_graph,
-            self.conv_heuristics,
-            self.engine,
-            self.zero,
-            self.pipeline_schedule,
-            self.sparse_parameters,
-        )
+        return self.training, *super().key()
 
     def __repr__(self) -> str:
         options = "".join(f"{name}={value}, " for name, value in self.options().items())
         return f"(CONFIG:config:GraphConfig(training={self.training}, {options}))"
 
 
-def _switch(option: str, mode: Any) -> bool:
-    if not isinstance(mode, bool | np.bool_):
-        raise ArgumentTypeError(f"{option}: got {mode!r}; expected True or False")
-    return bool(mode)
-
-
-def _count(option: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ArgumentError(f"{option}: got {value!r}; expected an integer of at least 1")
-    return int(value)
-
-
-def _passes(option: str, names: Iterable[str]) -> frozenset[str]:
-    names = (names,) if isinstance(names, str) else tuple(names)
-    unknown = [name for name in names if name not in PASSES]
-    if unknown:
-        raise ArgumentError(f"{option}: got {unknown}; expected names among {', '.join(PASSES)}")
-    return frozenset(names)
-
-
-def _half(option: str, value: Any) -> np.dtype | None:
-    if value is None:
-        return None
-    kind = as_dtype(value)
-    if kind.numpy not in HALF:
-        raise DTypeError(f"{option}: got dtype={kind}; expected flow.float16 or flow.bfloat16")
-    return kind.numpy
-
-
-def _names(option: str, value: Iterable[str]) -> frozenset[str]:
-    return frozenset(value)
-
-
-def _schedule(option: str, value: str | Callable) -> str | Callable:
-    schedule_of(value)
-    return value
-
-
-def _zero(option: str, value: Zero | None) -> Zero | None:
-    if value is not None and not isinstance(value, Zero):
-        raise ArgumentTypeError(f"{option}: got {value!r}; expected None, or call config.enable_zero(True, stage=2)")
-    return value
-
-
-def _engine(option: str, value: str | None) -> str | None:
-    if value is not None and value not in PROVIDERS:
-        raise ArgumentError(f"{option}: got {value!r}; expected None or one of {', '.join(PROVIDERS)}")
-    return value
-
-
-OPTIONS: dict[str, Callable[[str, Any], Any]] = {  # attribute -> what refuses values that it cannot have
-    "amp_dtype": _half,
-    "accumulation_steps": _count,
-    "checkpoint_scopes": _names,
-    "disabled_passes": _passes,
-    "outputs_buffer_size": _count,
-    "sparse_parameters": _names,
-    "zero": _zero,
-    "pipeline_schedule": _schedule,
-    "cuda_graph": _switch,
-    "conv_heuristics": _switch,
-    "engine": _engine,
-    "is_static": _switch,
-}
-
-INSTEAD = {  # what is assigned by mistake -> what to call
-    "training": "add_optimizer(optimizer) of the graph, which makes its calls training steps",
-    "amp": "config.enable_amp({})",
-    "gradient_accumulation_steps": "config.set_gradient_accumulation_steps({})",
-    "activation_checkpointing": "graph.model.config.activation_checkpointing = {}, of the modules",
-    "static_shapes": "config.static_shapes({})",
-}
-
-
-def refusal(options: Any, name: str, value: Any, instead: dict[str, str]) -> str:
-    """Why an attribute cannot be set: it is a method, or there is none of this name."""
-    kind = type(options).__name__
-    known = sorted(x for x in {*dir(options), *instead} if not x.startswith("_"))
-    if name in instead:
-        remedy = f"use {instead[name].format(repr(value))}"
-    elif callable(getattr(type(options), name, None)):
-        remedy = f"it is a method: call config.{name}({value!r})"
-    elif close := difflib.get_close_matches(name, known, 1):
-        remedy = f"did you mean {close[0]}?"
-    else:
-        remedy = f"it has {', '.join(known)}"
-    return f"{kind}.{name}: got an assignment; expected the name of an option: {remedy}"
-
-
-def _unless_off(option: str, mode: Any, instead: str) -> None:
-    if _switch(option, mode):
-        _no_effect(option, instead, stacklevel=4)
-
-
-def _no_effect(option: str, instead: str, stacklevel: int = 3) -> None:
-    warnings.warn(f"GraphConfig.{option} has no effect: {instead}.", stacklevel=stacklevel)
+def _no_effect(option: str, instead: str, mode: Any = True) -> None:
+    """Warn of an option that is switched on."""
+    if switch(option, mode):
+        warnings.warn(f"GraphConfig.{option} has no effect: {instead}.", stacklevel=user_level())

@@ -36,6 +36,7 @@ from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, D
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.graph import Graph
 from miniflow.graph.nested import check_arguments, flatten, unflatten
+from miniflow.graph.options import Option
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.trace import record
 from miniflow.nn import init
@@ -61,15 +62,7 @@ class FunctionConfig(GraphConfig):
     Source: `oneflow.function_config`.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.variable_dtype = float32
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "variable_dtype":
-            self._set(name, as_dtype(value))
-        else:
-            super().__setattr__(name, value)
+    variable_dtype = Option(float32, lambda option, value: as_dtype(value), is_shown=False, is_compiled=False)
 
     def default_data_type(self, value: dtype) -> None:
         """The dtype of variables that do not say otherwise."""
