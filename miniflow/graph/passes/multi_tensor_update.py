@@ -20,71 +20,44 @@ from typing import Any
 
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.passes.cse import attribute_key
+from miniflow.graph.rewrite import Groups
 
 LARGE = 65_536  # elements of a parameter
 
 
 def run(program: Program) -> Program:
-    """The program with one update in place of several of one kind."""
-    batches = find_batches(program)
-    if all(len(batch) == 1 for batch in batches):
-        return program
-    at_last = {id(batch[-1]): batch for batch in batches}
-    members = {id(instruction) for batch in batches for instruction in batch}
-    instructions = []
-    for instruction in program.instructions:
-        if id(instruction) in at_last:
-            instructions.append(merged(at_last[id(instruction)]))
-        elif id(instruction) not in members:
-            instructions.append(instruction)
-    return program.with_(instructions=instructions)
-
-
-def find_batches(program: Program) -> list[list[Instruction]]:
-    """Updates that can be done together: whose results nobody reads before the last of them."""
-    batches: list[list[Instruction]] = []
-    open_: dict[Hashable, list[Instruction]] = {}
-    key_of_slot: dict[Slot, Hashable] = {}
-    for instruction in program.instructions:
-        for slot in instruction.waits_for:
-            if slot in key_of_slot:
-                closed = key_of_slot[slot]
-                for member in open_.pop(closed, ()):
-                    for output in member.outputs:
-                        del key_of_slot[output]
-        if instruction.mutates:
-            key = key_of(instruction) if instruction.inputs[0].size < LARGE else id(instruction)
-            if key not in open_:
-                open_[key] = []
-                batches.append(open_[key])
-            open_[key].append(instruction)
-            key_of_slot.update(dict.fromkeys(instruction.outputs, key))
-    return batches
+    """The program with one update in place of several of one kind, where none waits for what another one leads to."""
+    groups, first = Groups(program), {}
+    for update in program.instructions:
+        if update.mutates and update.inputs[0].size < LARGE:
+            other = first.setdefault(key_of(update), update)
+            groups.merge(other, update)
+            if groups.of[other] is not groups.of[update]:
+                first[key_of(update)] = update
+    return groups.replaced(merged)
 
 
 def key_of(instruction: Instruction) -> Hashable:
     """The same for updates that may be merged."""
-    own = instruction.op.per_parameter
-    attrs = tuple(sorted((n, attribute_key(v)) for n, v in instruction.attrs.items() if n not in own))
+    separate = instruction.op.per_parameter
+    attrs = tuple(sorted((n, attribute_key(v)) for n, v in instruction.attrs.items() if n not in separate))
     return instruction.op, instruction.outputs[0].device, instruction.unless, instruction.after, attrs
 
 
-def merged(batch: list[Instruction]) -> Instruction:
+def merged(updates: list[Instruction], _: list[Slot]) -> Instruction:
     """One instruction for several updates: groups of inputs, outputs and the parameters' own attributes joined."""
-    first, op = batch[0], batch[0].op
-    if len(batch) == 1:
-        return first
+    first, op = updates[0], updates[0].op
     inputs: list[Any] = []
     outputs: list[Slot] = []
     for group in range(op.groups):
-        for part in batch:
+        for part in updates:
             each = len(part.inputs) // op.groups
             inputs += part.inputs[group * each : (group + 1) * each]
             changed = zip(part.mutates, part.outputs, strict=True)
             outputs += [slot for position, slot in changed if position // each == group]
-    own = {name: [x for part in batch for x in part.attrs[name]] for name in op.per_parameter}
-    place = {name: common(getattr(part, name) for part in batch) for name in ("scope", "location")}
-    return first.with_(inputs=inputs, outputs=outputs, attrs={**first.attrs, **own}, **place)
+    joined = {name: [x for part in updates for x in part.attrs[name]] for name in op.per_parameter}
+    place = {name: common(getattr(part, name) for part in updates) for name in ("scope", "location")}
+    return first.with_(inputs=inputs, outputs=outputs, attrs={**first.attrs, **joined}, **place)
 
 
 def common(texts: Any) -> str:
