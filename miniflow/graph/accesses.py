@@ -326,6 +326,8 @@ def _noting_read(kind: type) -> Callable[[Any, str], Any]:
                 modes.tracer.accesses.meet(owner)
             else:
                 modes.tracer.accesses.reading(owner, name)
+            if name == "forward" and modes.watcher is not None:
+                modes.watcher.before_forward(owner)
         return super(kind, owner).__getattribute__(name)
 
     return read

@@ -105,13 +105,23 @@ def module_text(graph: Graph, module: Module, name: str) -> str:
     lines = [repr(options)] if options is not None and options.options() else []
     lines += inputs
     lines += [module_text(graph, child, f"{name}.{key}") for key, child in module._modules.items() if child is not None]
-    lines += [state_text("PARAMETER", f"{name}.{key}", p) for key, p in module._parameters.items() if p is not None]
+    lines += parameter_lines(module, name)
     lines += [state_text("BUFFER", f"{name}.{key}", b) for key, b in module._buffers.items() if b is not None]
     if recording is not None:
         own = operator_lines(recording.program, recording.names.get(module, name), graph._lines_shown)
         lines += [_block(f"(GraphModule:{name.rpartition('.')[2]}())", own)] if own else []
     lines += outputs
-    return _block(f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))", lines)
+    return _block(module_head(module, name), lines)
+
+
+def module_head(module: Module, name: str) -> str:
+    """`(MODULE:model:Linear(...))`."""
+    return f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))"
+
+
+def parameter_lines(module: Module, name: str) -> list[str]:
+    """A line for each parameter of a module."""
+    return [state_text("PARAMETER", f"{name}.{key}", p) for key, p in module._parameters.items() if p is not None]
 
 
 def _block(head: str, lines: list[str]) -> str:

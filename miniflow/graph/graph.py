@@ -67,7 +67,7 @@ from miniflow.graph.nested import Tree, check_arguments, constants, flatten
 from miniflow.graph.replay import Arena
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.schedule import Schedule
-from miniflow.graph.state import load_state, parameter_names, save_state
+from miniflow.graph.state import load_state, parameter_names, parameters_of, save_state
 from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -299,7 +299,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     def _full_config(self) -> GraphConfig:
         """The options with what modules and optimizers of this graph add to them: graphs may share one config."""
         names, pairs = parameter_names(self), zip(self._optimizers, self._sparse, strict=True)
-        sparse = [names[p] for o, is_sparse in pairs if is_sparse for g in o.param_groups for p in g["params"]]
+        sparse = [names[p] for o, is_sparse in pairs if is_sparse for p in parameters_of(o)]
         return self.config.with_(self.training, self._checkpoint_scopes(), sparse)
 
     def _heed_modes(self) -> None:

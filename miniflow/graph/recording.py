@@ -6,7 +6,7 @@ learning rate schedules are stepped after each replay, since they are Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from miniflow.dispatch.tape import enable_grad, modes
 from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
-from miniflow.graph.describe import io_lines, meta, state_text
+from miniflow.graph.describe import io_lines, meta, module_head, parameter_lines
 from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.schedule import stages_of
 from miniflow.graph.snapshot import Snapshot
-from miniflow.graph.state import module_names, parameter_names, state_label
+from miniflow.graph.state import module_names, parameter_names, parameters_of, states_of
 from miniflow.graph.trace import active, record
 from miniflow.graph.uses import Uses
 from miniflow.nn.modules.hooks import call_with_hooks
@@ -105,12 +105,9 @@ class Recording:
             yield from ((f"{path}.{name}", BUFFER, b) for name, b in module._buffers.items() if b is not None)
         names = parameter_names(self.graph)
         for optimizer in self.graph._optimizers:
-            for group in optimizer.param_groups:
-                for p in group["params"]:
-                    yield names[p], PARAMETER, p
-                    for name, value in optimizer.state.get(p, {}).items():
-                        if isinstance(value, Tensor):
-                            yield f"{names[p]}{state_label(name)}", OPTIMIZER, value
+            for p in parameters_of(optimizer):
+                yield names[p], PARAMETER, p
+                yield from ((name, OPTIMIZER, value) for name, value in states_of(optimizer, p, names[p]).items())
 
     # the step
 
@@ -119,8 +116,7 @@ class Recording:
         args, kwargs = unflatten(self.tree, tensors)
         self._forget_gradients(parameter_names(graph))
         graph._print(1, "\n".join(self.input_lines))
-        with self._direct_calls_refused():
-            returned = graph.build(*args, **kwargs)
+        returned = graph.build(*args, **kwargs)
         self._first_writes = active().first_writes()
         self._note_written_inputs(tensors)
         self._check_attributes()
@@ -151,7 +147,7 @@ class Recording:
                 "call loss.backward() in build, or add no optimizer to a graph that only predicts"
             )
         for optimizer in graph._optimizers:
-            params = [p for group in optimizer.param_groups for p in group["params"] if p._grad is not None]
+            params = [p for p in parameters_of(optimizer) if p._grad is not None]
             if not params:
                 raise GraphError(self._unreached(optimizer))
             self.updated.append((optimizer, params))
@@ -168,9 +164,9 @@ class Recording:
 
     def _unreached(self, optimizer: Optimizer) -> str:
         """Why an optimizer got no gradient."""
-        own = {p for module in self.names for p in module._parameters.values() if p is not None}
+        of_modules = {p for module in self.names for p in module._parameters.values() if p is not None}
         reached = f"{self.graph.name}: backward reached no parameter of {type(optimizer).__name__}"
-        if own.isdisjoint([p for group in optimizer.param_groups for p in group["params"]]):
+        if of_modules.isdisjoint(parameters_of(optimizer)):
             return (
                 f"{reached}: they belong to no module of the graph; expected an optimizer of its parameters, e.g. "
                 f"flow.optim.{type(optimizer).__name__}(graph.{next(iter(self.graph._blocks), 'model')}.parameters())"
@@ -193,20 +189,18 @@ class Recording:
         if module not in self.names:
             self.names[module] = active()._scopes[-1]
             self._forget_gradients(module._parameters.values())
-        name, say = self.names[module], self.graph._print
+        name, graph = self.names[module], self.graph
         args, kwargs = self._in_stage(module, (args, kwargs))
         inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
-        if self.graph._prints(1):
-            own = {f"{name}.{key}": p for key, p in module._parameters.items() if p is not None}
-            states = [state_text("PARAMETER", path, p) for path, p in own.items()]
-            say(1, "\n".join([f"(MODULE:{name}:{module._get_name()}({module.extra_repr()}))", *inputs, *states]))
+        if graph._prints(1):
+            graph._print(1, "\n".join([module_head(module, name), *inputs, *parameter_lines(module, name)]))
         self._inside.append(module)
         try:
             result = call_with_hooks(module, args, kwargs)
         finally:
             self._inside.pop()
         outputs = _lines("OUTPUT", f"{name}_output", ((result,), {}))
-        say(1, "\n".join(outputs))
+        graph._print(1, "\n".join(outputs))
         self.calls.setdefault(module, (inputs, outputs))
         return result
 
@@ -301,20 +295,18 @@ class Recording:
                 "'clip_grad_max_norm', by which the graph clips before the update"
             )
 
-    @contextmanager
-    def _direct_calls_refused(self) -> Iterator[None]:
-        """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost."""
-        flagged = {module: name for module, name in self.names.items() if name in self.checkpoint_scopes}
-        before = {module: vars(module).get("forward") for module in flagged}
-        for module, name in flagged.items():
-            vars(module)["forward"] = self._guard(module, name, module.forward)
-        try:
-            yield
-        finally:
-            for module, forward in before.items():
-                vars(module).pop("forward")
-                if forward is not None:
-                    vars(module)["forward"] = forward
+    def before_forward(self, module: Module) -> None:
+        """Refuse direct calls of `forward` of modules whose activations are checkpointed: their scope would be lost.
+
+        Raises:
+            GraphTraceError: if it is not the module that is being called.
+        """
+        name = self.names.get(module)
+        if name in self.checkpoint_scopes and module is not (self._inside or [None])[-1]:
+            raise GraphTraceError(
+                f"{self.graph.name}: {name}.forward was called directly, but the module has activation_checkpointing: "
+                f"call the module itself, {name}(...)"
+            )
 
     def _check_attributes(self) -> None:
         """Refuse attributes, other than buffers, that keep state, and warn of others that were given tensors.
@@ -323,8 +315,7 @@ class Recording:
             GraphTraceError: naming the attribute.
         """
         accesses = active().accesses
-        groups = [group for optimizer in self.graph._optimizers for group in optimizer.param_groups]
-        updated = {p for group in groups for p in group["params"]}
+        updated = {p for optimizer in self.graph._optimizers for p in parameters_of(optimizer)}
         parameters = [slot for slot, tensor in active().program.tensors.items() if tensor in updated]
         left = accesses.check([*self._first_writes, *parameters])
         self.reads, self.keeping, self.effects = list(accesses.reads()), accesses.keeping, accesses.effects
@@ -419,17 +410,6 @@ class Recording:
                 own.requires_grad_(buffer.requires_grad)
                 module._buffers[key] = program.tensors[slots[id(buffer)]] = own
         return program
-
-    def _guard(self, module: Module, name: str, forward: Callable) -> Callable:
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if modes.watcher is self and (not self._inside or self._inside[-1] is not module):
-                raise GraphTraceError(
-                    f"{self.graph.name}: {name}.forward was called directly, but the module has "
-                    f"activation_checkpointing: call the module itself, {name}(...)"
-                )
-            return forward(*args, **kwargs)
-
-        return guarded
 
 
 def micro(value: tuple, steps: int, name: str) -> tuple:

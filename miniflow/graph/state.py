@@ -8,7 +8,7 @@ System-Train-TrainStep    how many steps were done, those left out for an overfl
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import CheckpointError, GraphError
@@ -22,6 +22,7 @@ from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from miniflow.graph.graph import Graph
+    from miniflow.optim.optimizer import Optimizer
 
 LABELS = {  # miniflow's and PyTorch's names of optimizer states -> OneFlow's
     "momentum_buffer": "-momentum",
@@ -36,11 +37,6 @@ TRAIN_STEP = "System-Train-TrainStep"
 LOSS_SCALE = "System-Train-LossScale"
 GOOD_STEPS = "System-Train-GoodStepCounter"
 STEP = "-step"  # of a parameter that was updated less or more often than the graph was called
-
-
-def state_label(name: str) -> str:
-    """The end of the name of an optimizer's state: "-m" for "exp_avg"."""
-    return LABELS.get(name, f"-{name}")
 
 
 def module_names(blocks: Mapping[str, Module]) -> dict[Module, str]:
@@ -60,13 +56,20 @@ def parameter_names(graph: Graph) -> dict[Tensor, str]:
             if p is not None:
                 found.setdefault(p, f"{path}.{name}")
     for number, optimizer in enumerate(graph._optimizers):
-        for i, p in enumerate(_parameters(optimizer.param_groups)):
+        for i, p in enumerate(parameters_of(optimizer)):
             found.setdefault(p, f"optimizer.{number}.param.{i}")
     return found
 
 
-def _parameters(groups: Iterable[dict[str, Any]]) -> list[Tensor]:
-    return [p for group in groups for p in group["params"]]
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters of all groups of an optimizer."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def states_of(optimizer: Optimizer, p: Tensor, name: str) -> dict[str, Tensor]:
+    """The tensors that an optimizer remembers about a parameter, whose name is given, by their names."""
+    state = optimizer.state.get(p, {}).items()
+    return {f"{name}{LABELS.get(key, f'-{key}')}": value for key, value in state if isinstance(value, Tensor)}
 
 
 def save_state(graph: Graph) -> OrderedDict[str, Any]:
@@ -89,10 +92,8 @@ def _training_state(graph: Graph) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for optimizer in graph._optimizers:
         optimizer.create_state()
-        for p in _parameters(optimizer.param_groups):
-            for key, value in optimizer.state.get(p, {}).items():
-                if isinstance(value, Tensor):
-                    state[f"{names[p]}{state_label(key)}"] = value.detach()
+        for p in parameters_of(optimizer):
+            state |= {name: value.detach() for name, value in states_of(optimizer, p, names[p]).items()}
     state[TRAIN_STEP] = tensor([graph._train_step])
     scaler = graph._grad_scaler.state_dict() if graph._grad_scaler is not None else {}
     if scaler:
@@ -107,7 +108,7 @@ def _steps(graph: Graph) -> dict[str, tuple[Tensor, Any]]:
     return {
         f"{names[p]}{STEP}": (p, optimizer)
         for optimizer in graph._optimizers
-        for p in _parameters(optimizer.param_groups)
+        for p in parameters_of(optimizer)
         if optimizer.state.get(p)
     }
 

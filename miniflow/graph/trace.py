@@ -113,7 +113,6 @@ class Tracer:
         self.whole = kept_whole.get()
         self.phase = FORWARD
         self.accesses = Accesses(self, modules)
-        self.entered: set[Any] = set()  # modules that were called
         self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
@@ -440,7 +439,6 @@ class Tracer:
     @contextmanager
     def scope(self, module: Any) -> Iterator[None]:
         """Record the instructions of a module under its name."""
-        self.entered.add(module)
         outer = self._scopes[-1] if self._scopes else ""
         own = self.modules.get(module) or f"{outer}.{type(module).__name__}".removeprefix(".")
         self.accesses.names.setdefault(module, own)
