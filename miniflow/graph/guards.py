@@ -70,8 +70,8 @@ class Guards:
             for number, optimizer in enumerate(graph._optimizers)
         ]
         self._hook_count, self._hooks, self._defaults = list(latest_hook), self._hooks_now(), _defaults()
-        self._tables = [vars(module)[name] for module in self._modules for name in TABLES]
-        self._members = self._members_now()
+        tables = [(path, vars(module)[name]) for module, path in self._modules.items() for name in TABLES]
+        self._members = [(path, table, dict(table)) for path, table in tables]
         self._note()
         self._has_same_attributes()  # unless another thread has changed one meanwhile
 
@@ -79,10 +79,6 @@ class Guards:
         """Lay out what is compared by identity."""
         self._places = [(object.__getattribute__(owner, "__dict__"), key) for owner, key, _ in self._read]
         self._values = [held.value for *_, held in self._read]
-        self._keys, self._held = (
-            list(map(list, self._tables)),
-            list(chain.from_iterable(map(dict.values, self._tables))),
-        )
         self._mutable = list({id(part.container): part for *_, held in self._read for part in held.mutable()}.values())
 
     def is_same(self) -> bool:
@@ -134,8 +130,8 @@ class Guards:
         )
 
     def _has_identical_members(self) -> bool:
-        members = chain.from_iterable(map(dict.values, self._tables))
-        return list(map(list, self._tables)) == self._keys and all(map(is_, members, self._held))
+        pairs = [pair for _, *pair in self._members]
+        return all([list(now) == list(was) and all(map(is_, now.values(), was.values())) for now, was in pairs])
 
     def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
         """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""
@@ -164,13 +160,9 @@ class Guards:
     def _path(self, owner: Any) -> str:
         return self._names.get(owner, type(owner).__name__)
 
-    def _members_now(self) -> dict[str, Any]:
-        """The parameters, buffers and submodules of modules."""
-        tables = [(path, vars(module)[name]) for module, path in self._modules.items() for name in TABLES]
-        return {f"{path}.{key}": member for path, table in tables for key, member in table.items()}
-
     def _member_differences(self) -> Iterator[str]:
-        now, before = self._members_now(), self._members
+        now = {f"{path}.{key}": member for path, table, _ in self._members for key, member in table.items()}
+        before = {f"{path}.{key}": member for path, _, table in self._members for key, member in table.items()}
         for path in {**before, **now}:
             if (path in before) != (path in now):
                 yield f"{path} {'is new' if path in now else 'was deleted'}"

@@ -84,8 +84,9 @@ class Accumulation:
     def run(self) -> Program:
         """The program of all micro-steps and one update."""
         self.instructions += [i for i in self.body if i.outputs[0] not in self.varying]
+        body = [i for i in self.body if i.outputs[0] in self.varying]
         for step in range(self.steps):
-            self._micro_step(step, [i for i in self.body if i.outputs[0] in self.varying])
+            self._micro_step(step, body)
         self.micro_batch = None
         for slot, total in self.sums.items():
             self.sums[slot] = self._emit(Div, [total, float(self.steps)], slot.like(), BACKWARD)
@@ -161,11 +162,8 @@ class Accumulation:
         """One slot after the other, along dim 0."""
         sizes = tuple([slot.shape[0] for slot in parts])
         shape = (sum(sizes), *parts[0].shape[1:])
-        return (
-            parts[0]
-            if len(parts) == 1
-            else self._emit(Cat, parts, parts[0].like(shape=shape), FORWARD, dim=0, sizes=sizes)
-        )
+        joined = parts[0].like(shape=shape)
+        return parts[0] if len(parts) == 1 else self._emit(Cat, parts, joined, FORWARD, dim=0, sizes=sizes)
 
     def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
         """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
@@ -181,9 +179,10 @@ class Accumulation:
         copy = self.copies[-1]
         for slot in slots:
             if slot in self.gradients:
-                terms = [self.sums[slot]] if slot in self.sums else []
-                terms.append(copy.get(slot, slot))
-                self.sums[slot] = terms[0] if len(terms) == 1 else self._emit(Add, terms, slot.like(), BACKWARD, place)
+                term, total = copy.get(slot, slot), self.sums.get(slot)
+                self.sums[slot] = (
+                    term if total is None else self._emit(Add, [total, term], slot.like(), BACKWARD, place)
+                )
 
     def _for_update(self) -> dict[Slot, Slot]:
         """What updates read in place of the slots of a micro-step."""
@@ -210,10 +209,8 @@ class Accumulation:
     def _emit(
         self, op: Any, inputs: list[Any], output: Slot, phase: str, place: Instruction | None = None, **attrs: Any
     ) -> Slot:
-        scope, location, stage = (place.scope, place.location, place.stage) if place else ("", "", 0)
-        new = Instruction(
-            op, inputs, [output], attrs, scope, location, phase, stage=stage, micro_batch=self.micro_batch
-        )
+        where = {name: getattr(place, name) for name in ("scope", "location", "stage")} if place else {}
+        new = Instruction(op, inputs, [output], attrs, phase=phase, micro_batch=self.micro_batch, **where)
         self.instructions.append(new)
         return output
 

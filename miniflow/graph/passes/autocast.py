@@ -34,7 +34,7 @@ Source: OneFlow's AutoMixedPrecision pass, which follows TensorFlow's `auto_mixe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -65,16 +65,26 @@ class Choice:
     """Which instructions of a program are to be in half precision: `half`."""
 
     def __init__(self, program: Program):
-        self.program = program
+        self.program, self.results = program, set(program.results)
+        self.made_by = Uses(program).made
         self.readers: dict[Slot, list[Instruction]] = {}
         for instruction in program.instructions:
             for slot in floats(instruction.inputs):
                 self.readers.setdefault(slot, []).append(instruction)
-        self.made_by = Uses(program).made
-        self.results = set(program.results)
-        self.black = self.find_black()
-        self.half = self.between_white()
-        self.spread_through_clear()
+        trains = any(i.phase == BACKWARD for i in program.instructions)
+        self.ends = set() if trains else set(program.outputs)
+        upward, downward = program.instructions[::-1], program.instructions
+        self.black: set[Instruction] = set()
+        join(self.black, upward, self.below, lambda i: i.op.amp in ("gray", "clear"), lambda i: i.op.amp == "black")
+        leading: set[Instruction] = set()  # to a white op
+        join(leading, upward, self.below, self.may_follow, lambda i: is_white(i) or self.is_end(i))
+        self.half: set[Instruction] = set()
+        join(self.half, downward, self.above, lambda i: i in leading and not self.is_promoted(i), is_white)
+        before = -1
+        while before != len(self.half):
+            before = len(self.half)
+            join(self.half, downward, self.above, self.may_join)
+            join(self.half, upward, self.below, self.may_join_above)
 
     def above(self, instruction: Instruction) -> Iterable[Instruction]:
         """The instructions whose float32 results it reads."""
@@ -84,38 +94,25 @@ class Choice:
         """The instructions that read its float32 results."""
         return [reader for slot in floats(instruction.outputs) for reader in self.readers.get(slot, ())]
 
-    def find_black(self) -> set[Instruction]:
-        """Black ops, and what leads to them from the last op that is neither gray nor clear."""
-        black: set[Instruction] = set()
-        for instruction in reversed(self.program.instructions):
-            leads = instruction.op.amp in ("gray", "clear") and any(
-                reader in black for reader in self.below(instruction)
-            )
-            if leads or instruction.op.amp == "black":
-                black.add(instruction)
-        return black
+    def may_follow(self, instruction: Instruction, classes: Collection[str] = ("gray", "clear")) -> bool:
+        """Whether it may be in half precision, being of one of these classes."""
+        return instruction.op.amp in classes and instruction not in self.black and is_float32(instruction)
 
-    def between_white(self) -> set[Instruction]:
-        """White ops, and gray and clear ones with a white op above and one below."""
-        ends = set() if any(i.phase == BACKWARD for i in self.program.instructions) else set(self.program.outputs)
-        leading: set[Instruction] = set()  # to a white op
-        for instruction in reversed(self.program.instructions):
-            if self.is_white(instruction):
-                leading.add(instruction)
-            elif self.may_follow(instruction, "gray", "clear"):
-                is_end = any(slot in ends for slot in instruction.outputs)
-                if is_end or any(reader in leading for reader in self.below(instruction)):
-                    leading.add(instruction)
-        half: set[Instruction] = set()
-        for instruction in self.program.instructions:
-            if self.is_white(instruction):
-                half.add(instruction)
-            elif instruction in leading and any(source in half for source in self.above(instruction)):
-                if not self.is_promoted(instruction, half):
-                    half.add(instruction)
-        return half
+    def is_end(self, instruction: Instruction) -> bool:
+        """Whether its result is one of the program, which counts as read by a white op."""
+        return self.may_follow(instruction) and not self.ends.isdisjoint(instruction.outputs)
 
-    def is_promoted(self, instruction: Instruction, half: set[Instruction]) -> bool:
+    def may_join(self, instruction: Instruction) -> bool:
+        """Whether a clear op that reads what is in the half may join it."""
+        return self.may_follow(instruction, ["clear"]) and not self.is_promoted(instruction)
+
+    def may_join_above(self, instruction: Instruction) -> bool:
+        """Whether a clear op that the half reads may join it: if nobody else reads it, and it makes nothing small."""
+        returned = not self.results.isdisjoint(floats(instruction.outputs))
+        is_read_by_half = not returned and all(reader in self.half for reader in self.below(instruction))
+        return self.may_follow(instruction, ["clear"]) and is_read_by_half and not shrinks(instruction)
+
+    def is_promoted(self, instruction: Instruction) -> bool:
         """Whether eager mode would compute it in float32, since one of the values that it combines is float32."""
         combined = instruction.inputs if instruction.op.promotes else []
         if instruction.op.computes_in_first:
@@ -123,38 +120,26 @@ class Choice:
         slots = floats(combined)
         if any(slot.ndim for slot in slots):
             slots = [slot for slot in slots if slot.ndim]  # a tensor of no dims does not promote others
-        return any(self.made_by.get(slot) not in half for slot in slots)
+        return any(self.made_by.get(slot) not in self.half for slot in slots)
 
-    def is_read_in_half_only(self, instruction: Instruction) -> bool:
-        """Whether all its float32 results are read by the half alone."""
-        returned = any(slot in self.results for slot in floats(instruction.outputs))
-        return not returned and all(reader in self.half for reader in self.below(instruction))
 
-    def spread_through_clear(self) -> None:
-        """Let clear ops join those in the half that they touch."""
-        before = -1
-        while before != len(self.half):
-            before = len(self.half)
-            self._join(self.program.instructions, self.above, lambda i: not self.is_promoted(i, self.half))
-            self._join(
-                reversed(self.program.instructions),
-                self.below,
-                lambda i: self.is_read_in_half_only(i) and not shrinks(i),
-            )
+def join(
+    members: set[Instruction],
+    instructions: Iterable[Instruction],
+    near: Callable[[Instruction], Iterable[Instruction]],
+    may_join: Callable[[Instruction], bool],
+    is_first: Callable[[Instruction], bool] = lambda instruction: False,
+) -> None:
+    """Add to a set, in this order, the instructions with which it begins, and those that may join and are near one."""
+    for instruction in instructions:
+        touches = any(other in members for other in near(instruction))
+        if instruction not in members and (is_first(instruction) or touches and may_join(instruction)):
+            members.add(instruction)
 
-    def _join(self, instructions: Iterable[Instruction], near: Callable, wanted: Callable) -> None:
-        for instruction in instructions:
-            touches = instruction not in self.half and any(other in self.half for other in near(instruction))
-            if touches and self.may_follow(instruction, "clear") and wanted(instruction):
-                self.half.add(instruction)
 
-    def is_white(self, instruction: Instruction) -> bool:
-        """Whether it is in half precision whatever its neighbours are."""
-        return instruction.op.amp == "white" and is_float32(instruction)
-
-    def may_follow(self, instruction: Instruction, *classes: str) -> bool:
-        """Whether it may be in half precision, being of one of these classes."""
-        return instruction.op.amp in classes and instruction not in self.black and is_float32(instruction)
+def is_white(instruction: Instruction) -> bool:
+    """Whether it is in half precision whatever its neighbours are."""
+    return instruction.op.amp == "white" and is_float32(instruction)
 
 
 def floats(slots: Iterable) -> list[Slot]:

@@ -85,8 +85,8 @@ class Sharing:
         for update in self.updates:
             p, where = update.inputs[0], update.inputs[0].device.placement
             dims = [k for k, entry in enumerate(p.device.sbp) if entry is B and where.shape[k] > 1]
-            is_state = update.op.groups > 2 and p in self.program.tensors and id(self.program.tensors[p]) not in shared
-            if not is_state or not p.ndim or not dims:
+            has_state = update.op.groups > 2 and p in self.program.tensors and id(self.program.tensors[p]) not in shared
+            if not has_state or not p.ndim or not dims:
                 continue
             if self.zero.mode == "distributed_split":
                 k = dims[-1]
@@ -114,19 +114,16 @@ class Sharing:
         """Rewrite the updates, what leads to them, and with stage 3 the readers of parameters."""
         for instruction in self.program.instructions:
             self.rewrite(instruction)
-        tensors = dict(self.program.tensors)
         for old, new in self.states.items():
-            tensors[new] = tensors.pop(old)
-            move(tensors[new], new.device)
-        outputs = [self.instead.get(slot) or self.whole(slot, False) for slot in self.program.outputs]
-        states = [self.states.get(slot, slot) for slot in self.program.states]
-        writes = {state: self.instead.get(value, value) for state, value in self.writes.items()}
-        late = [(i, self.states.get(slot, slot)) for i, slot in self.program.late_reads]
-        writes = {state: self.instead.get(slot, slot) for state, slot in self.writes.items()}
+            move(self.program.tensors[old], new.device)
         return self.program.with_(
-            instructions=self.instructions, states=states, writes=writes, tensors=tensors, outputs=outputs,
-            late_reads=late,
-        )  # fmt: skip
+            instructions=self.instructions,
+            states=[self.states.get(slot, slot) for slot in self.program.states],
+            tensors={self.states.get(slot, slot): tensor for slot, tensor in self.program.tensors.items()},
+            outputs=[self.instead.get(slot) or self.whole(slot, False) for slot in self.program.outputs],
+            writes={state: self.instead.get(slot, slot) for state, slot in self.writes.items()},
+            late_reads=[(i, self.states.get(slot, slot)) for i, slot in self.program.late_reads],
+        )
 
     def rewrite(self, instruction: Instruction) -> None:
         """Append an instruction as it is now."""
@@ -223,12 +220,10 @@ def whole(optimizers: Iterable[Any], layouts: dict[Tensor, GlobalMeta]) -> Itera
         for optimizer in optimizers:
             for p in [p for group in optimizer.param_groups for p in group["params"] if p.is_global]:
                 meta = layouts.setdefault(p, p._array.meta)
-                states = [
-                    x for x in optimizer.state.get(p, {}).values() if isinstance(x, Tensor) and x.shape == p.shape
-                ]
-                for tensor in (p, *states):
-                    before.append((tensor, tensor._array.meta))
-                    move(tensor, meta)
+                for tensor in (p, *optimizer.state.get(p, {}).values()):
+                    if isinstance(tensor, Tensor) and tensor.shape == p.shape:
+                        before.append((tensor, tensor._array.meta))
+                        move(tensor, meta)
         yield
     finally:
         for tensor, meta in before:
