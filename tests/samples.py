@@ -830,7 +830,7 @@ INDEXED = [
     Row("roi_align", of(lambda: Sample(away(2, 3, 5, 6), BOXES, 0.5, 2, 3, 2),
                         lambda: Sample(away(2, 3, 5, 6), BOXES, 0.5, 2, 1, aligned=True),
                         lambda: Sample(away(2, 3, 5, 6), BOXES[:0], 0.5, 2, 1, brief=True)),
-        roi_align, gradient="any", grad=(0,), torch=None, graph=False, dtypes=FLOATS[:2]),
+        roi_align, gradient="any", grad=(0,), torch=None, dtypes=FLOATS[:2]),
     Row("unique_consecutive", of(lambda: Sample(np.array([1.0, 1, 2, 2, 1, 3]), return_counts=True)),
         lambda x, return_counts: (np.array([1.0, 2, 1, 3]), np.array([2, 2, 1, 1])), gradient=None, graph=False),
 ]  # fmt: skip

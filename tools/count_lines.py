@@ -14,7 +14,7 @@ LIBRARY = """
 __main__ warm distributions linalg mock_torch special data func show graph/job_optimizer
 autograd/gradcheck nn/image nn/modules/combined_margin nn/modules/distance nn/utils/fusion nn/utils/named_norms
 nn/utils/parametrizations nn/utils/parametrize nn/utils/prune
-ops/__main__ ops/ctc_loss ops/detection ops/distance ops/einsum ops/gather_nd ops/grid_sample ops/likelihood_losses
+ops/__main__ ops/ctc_loss ops/distance ops/einsum ops/gather_nd ops/grid_sample ops/likelihood_losses
 ops/margin_losses ops/matrix_functions ops/matrix_methods ops/tensor_buffer
 optim/lbfgs optim/swa_utils utils/checkpoint utils/data/download utils/data/idx utils/data/mnist
 utils/global_view utils/vision

@@ -6,21 +6,25 @@ from functools import partial
 
 import numpy as np
 
+from miniflow.backends.memory import peek
 from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dispatch.composite import composite, sizes_of_values
+from miniflow.dispatch.dispatcher import Op, call
 from miniflow.dtype import int64
 from miniflow.errors import IndexRangeError, ShapeError, refusal
 from miniflow.ops.creation import zeros
-from miniflow.ops.einsum import einsum
-from miniflow.ops.joining import cat
+from miniflow.ops.promotion import require_floating
+from miniflow.ops.views import input_shape
+from miniflow.ops.windows import per_dim
+from miniflow.sbp import signatures
 from miniflow.tensor import Tensor, constant_like
 
 
-def _some(boxes: Tensor, *_) -> Tensor:
+def _result_of_nms(boxes: Tensor, *_) -> Tensor:
     return zeros(next(sizes_of_values.get()), dtype=int64, device=boxes._device)
 
 
-@partial(composite, result=_some, shape_depends_on_values=True)
+@partial(composite, result=_result_of_nms, shape_depends_on_values=True)
 @takes_tensors
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Non-maximum suppression: of boxes that overlap, the one with the best score; no gradient.
@@ -63,8 +67,53 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     return constant_like(boxes, np.array(selected, np.int64))
 
 
-@partial(composite, result=lambda x, rois, scale, h, w, *rest: zeros((len(rois), x.shape[1], h, w), dtype=x.dtype))
-@takes_tensors
+class RoiAlign(Op):
+    """y = the mean of points in each bin of each region; linear in x. The regions get no gradient."""
+
+    amp = "float32"
+    saves = ("rois",)
+    checks_values = "infer"
+
+    def infer(x, rois, *, output_size, spatial_scale, sampling_ratio, aligned):
+        if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or 0 in x.shape[2:]:
+            expected = "(N, C, H, W) with pixels, and (K, 5)"
+            raise refusal(ShapeError, "roi_align", expected, input=x, rois=rois)
+        require_floating("roi_align", x)
+        require_floating("roi_align", rois)
+        regions = peek(rois)
+        if regions is not None and not ((regions[:, 0] > -1) & (regions[:, 0] < x.shape[0])).all():
+            images = regions[:, 0].astype(np.float64)
+            raise IndexRangeError(f"roi_align: got regions of images {images}; expected 0 to {x.shape[0] - 1}")
+        return (rois.shape[0], x.shape[1], *output_size), x.dtype
+
+    def sbp(x, rois, *, ranks, **attrs):
+        return signatures([".c..", "k."], ["kc.."], linear=[[0]])
+
+    def backward(ctx, dy):
+        batch, _, *size = input_shape(ctx)
+        attrs = {name: value for name, value in ctx.attrs.items() if name != "output_size"}
+        return call(RoiAlignGrad, dy, *ctx.saved, image=(batch, *size), **attrs), None
+
+
+class RoiAlignGrad(Op):
+    """dx: each cotangent, times the weights of the pixels that its bin sees, added to them. `image` is (N, H, W)."""
+
+    amp = "float32"
+    saves = ("rois",)
+
+    def infer(dy, rois, *, image, spatial_scale, sampling_ratio, aligned):
+        if dy.ndim != 4 or tuple(rois.shape) != (dy.shape[0], 5):
+            raise refusal(ShapeError, "roi_align", "(K, C, P, Q) and (K, 5)", cotangent=dy, rois=rois)
+        return (image[0], dy.shape[1], *image[1:]), dy.dtype
+
+    def sbp(dy, rois, *, ranks, **attrs):
+        return signatures(["kc..", "k."], [".c.."], linear=[[0]])  # the regions of a rank give a part of the sum
+
+    def backward(ctx, ddx):
+        attrs = {name: value for name, value in ctx.attrs.items() if name != "image"}
+        return call(RoiAlign, ddx, *ctx.saved, output_size=tuple(input_shape(ctx)[2:]), **attrs), None
+
+
 def roi_align(
     input: Tensor,
     rois: Tensor,
@@ -76,16 +125,15 @@ def roi_align(
 ) -> Tensor:
     """The features in regions of images, each as `pooled_h` by `pooled_w` bins.
 
-    A bin is the mean of points on a grid in it, between which and the four pixels around them is interpolated. That
-    is a product with a matrix along each side. The gradient goes to `input`. The regions are read on the host;
-    nn.Graph refuses that.
+    A bin is the mean of points on a grid in it, between which and the four pixels around them is interpolated. The
+    gradient goes to `input`.
 
     Args:
         input: shape (N, C, H, W), floating.
-        rois: shape (K, 5): the index of an image, and the corners x1, y1, x2, y2 of a region in it.
+        rois: shape (K, 5), floating: the index of an image, and the corners x1, y1, x2, y2 of a region in it.
         spatial_scale: what the corners are multiplied by, to be positions in `input`.
         pooled_h, pooled_w: how many bins.
-        sampling_ratio: how many points along each side of a bin; -1 for one a pixel, rounded up.
+        sampling_ratio: how many points along each side of a bin; 0 or less for one a pixel, rounded up.
         aligned: the centre of a pixel is at half-integer positions; else it is at integers, and regions are at least
             one pixel wide and high.
 
@@ -94,39 +142,21 @@ def roi_align(
 
     Raises:
         ShapeError: for other shapes.
+        DTypeError: for integers.
         IndexRangeError: for an image that there is not.
+
+    >>> import miniflow as flow
+    >>> x = flow.arange(16.0).reshape(1, 1, 4, 4)
+    >>> flow.roi_align(x, flow.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]]), 1.0, 1, 2, aligned=True).tolist()
+    [[[[2.0, 3.0]]]]
 
     Source: He et al., "Mask R-CNN", 2017; `oneflow.roi_align`, `torchvision.ops.roi_align`.
     """
-    if input.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
-        raise refusal(ShapeError, "roi_align", "(N, C, H, W) and (K, 5)", input=input, rois=rois)
-    regions = rois.detach().cpu().numpy()
-    image, corners = regions[:, 0].astype(int), regions[:, 1:] * regions.dtype.type(spatial_scale)
-    if ((image < 0) | (image >= input.shape[0])).any():
-        raise IndexRangeError(f"roi_align: got regions of images {image}; expected 0 to {input.shape[0] - 1}")
-    rows, columns = (
-        _weights(
-            corners[:, axis] - 0.5 * aligned, corners[:, axis + 2] - 0.5 * aligned, bins, n, sampling_ratio, aligned
-        )
-        for axis, bins, n in ((1, pooled_h, input.shape[2]), (0, pooled_w, input.shape[3]))
+    attrs = {"spatial_scale": float(spatial_scale), "sampling_ratio": sampling_ratio, "aligned": bool(aligned)}
+    return call(
+        RoiAlign,
+        input,
+        rois,
+        output_size=per_dim("roi_align", "pooled_h, pooled_w", (pooled_h, pooled_w), 2, 0),
+        **attrs,
     )
-    members = [np.flatnonzero(image == n) for n in range(input.shape[0])]
-    weights = [[constant_like(input, w[k].astype(input._array.dtype)) for w in (columns, rows)] for k in members]
-    pooled = [einsum("chw,kqw,kph->kcpq", x, *pair) for x, pair in zip(input, weights, strict=True)]
-    return cat(pooled).index_select(0, constant_like(input, np.argsort(np.concatenate(members))))
-
-
-def _weights(first: np.ndarray, last: np.ndarray, bins: int, n: int, sampling_ratio: int, aligned: bool) -> np.ndarray:
-    """(K, bins, n): the weight of each of n pixels in each bin of each region."""
-    side = last - first if aligned else np.maximum(last - first, 1)
-    count = np.full(len(side), sampling_ratio) if sampling_ratio > 0 else np.ceil(side / bins).astype(int)
-    region, bin, point = np.nonzero(np.arange(count.max(initial=0)) < count[:, None, None].repeat(bins, 1))
-    count = count[region]
-    positions = first[region] + (bin + (point + 0.5) / count) * (side / bins)[region]
-    inside = (positions >= -1) & (positions <= n)
-    positions = positions.clip(0, n - 1)
-    low = positions.astype(int)
-    weights = np.zeros((len(side), bins, n))
-    np.add.at(weights, (region, bin, low), inside * (low + 1 - positions) / count)
-    np.add.at(weights, (region, bin, np.minimum(low + 1, n - 1)), inside * (positions - low) / count)
-    return weights

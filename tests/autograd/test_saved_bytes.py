@@ -24,7 +24,7 @@ EXCEPTIONS = {
     **dict.fromkeys(("quantile", "nanquantile"), (4, f"the sorted elements and their {INDICES}")),
     **dict.fromkeys(("scatter_reduce", "scatter"), (5, "products and extrema: masks, counts and the other factors")),
     "masked_scatter": (2, "the place of every element, int64"),
-    **dict.fromkeys(("grid_sample", "roi_align"), (3, "the corners of every point and their weights")),
+    "grid_sample": (3, "the corners of every point and their weights"),
     "conv3d": (2, "the planes that a kernel covers, side by side"),
     "group_norm": (1, "mean and rstd of each group, float64"),
     **dict.fromkeys(("instance_norm", "rms_norm", "local_response_norm"), (2, "the normalized elements")),

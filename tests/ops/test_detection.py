@@ -5,7 +5,7 @@ import pytest
 from checks import assert_same, on_device
 
 import miniflow as flow
-from miniflow.errors import GraphTraceError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, GraphTraceError, IndexRangeError, ShapeError
 
 ON_EVERY_DEVICE = True
 BOXES = flow.tensor([[0.0, 0.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
@@ -47,13 +47,24 @@ def test_an_image_without_regions_has_no_gradient():
     assert x.grad[0].abs().sum().item() == 0 and x.grad[1].sum().item() == pytest.approx(4)
 
 
+def test_a_region_that_is_not_finite_has_no_points():
+    x = flow.ones(1, 1, 3, 3)
+    rois = flow.tensor([[0.0, np.nan, 0, 1, 1], [0.0, 0, 0, np.inf, 1], [0.0, 0, 0, 1, 1]])
+    assert flow.roi_align(x, rois, 1.0, 1, 1).flatten().tolist() == [0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda: flow.nms(BOXES, flow.zeros(2), 0.5), ShapeError, r"nms: got boxes .*3, 4.* expected \(K, 4\)"),
         (lambda: flow.roi_align(flow.zeros(1, 2, 2), BOXES, 1.0, 1, 1), ShapeError, r"roi_align: got input .*\(K, 5\)"),
         (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.ones(1, 5), 1.0, 1, 1), IndexRangeError,
-         r"roi_align: got regions of images \[1\]; expected 0 to 0"),
+         r"roi_align: got regions of images \[1.\]; expected 0 to 0"),
+        (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.full((1, 5), np.nan), 1.0, 1, 1), IndexRangeError,
+         r"roi_align: got regions of images \[nan\]; expected 0 to 0"),
+        (lambda: flow.roi_align(flow.zeros(1, 1, 0, 2), flow.zeros(1, 5), 1.0, 1, 1), ShapeError, "with pixels"),
+        (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2).long(), flow.zeros(1, 5), 1.0, 1, 1), DTypeError, "floating"),
+        (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.zeros(1, 5), 1.0, -1, 1), ArgumentError, "pooled_h"),
     ],
 )  # fmt: skip
 def test_errors(call, error, message):

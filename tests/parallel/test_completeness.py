@@ -22,7 +22,7 @@ RANKS = 2
 # of operators with rows of their own; in these eps, masks, zeros or the logarithm of 0 hide what a layout does
 COMPOSED = (
     "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "gaussian_nll_loss", "cosine_embedding_loss", "ctc_loss",
-    "triplet_margin_loss", "triplet_margin_with_distance_loss", "pairwise_distance", "roi_align",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss", "pairwise_distance",
 )  # fmt: skip
 TRUSTING = ("CrossEntropyGrad", "MaxPool2dGrad")  # their kernels go wherever indices that do not fit point
 ZERO = "right since the number, or the array, in the other place is 0, which a signature cannot know"

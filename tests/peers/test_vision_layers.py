@@ -344,6 +344,18 @@ def test_features_of_boxes(sampling_ratio, monkeypatch):
     for name in ("0", "1", "2"):
         assert float(other[name].grad.abs().sum()) > 0
         compare_values(mine[name].grad, other[name].grad, name)
-    got = ops.roi_align(flow.tensor(maps["1"]), [flow.tensor(x) for x in boxes], (2, 3), 0.125, 2, True)
-    want = peer.ops.roi_align(torch.tensor(maps["1"]), [torch.tensor(x) for x in boxes], (2, 3), 0.125, 2, True)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("sampling_ratio", [2, 3, 0, -1])
+def test_regions(sampling_ratio, aligned, monkeypatch):
+    peer, x = with_operators(monkeypatch), image(2, 3, 16, 20)
+    boxes = [boxes_like(6, 0, 256), boxes_like(9, 1, 128) - 40]  # some lie outside
+    mine, other = (tensor(x, requires_grad=True) for tensor in (flow.tensor, torch.tensor))
+    got = ops.roi_align(mine, [flow.tensor(x) for x in boxes], (2, 3), 0.125, sampling_ratio, aligned)
+    want = peer.ops.roi_align(other, [torch.tensor(x) for x in boxes], (2, 3), 0.125, sampling_ratio, aligned)
     compare_values(got, want)
+    cotangent = np.random.default_rng(1).standard_normal(want.shape, np.float32)
+    got.backward(flow.tensor(cotangent))
+    want.backward(torch.tensor(cotangent))
+    compare_values(mine.grad, other.grad)

@@ -107,6 +107,7 @@ OF_GLOBAL_TENSORS = "split"  # an attribute that adjoints may have: which dims o
 # by their names, which mean the same in all ops
 ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "UPLO": among("L", "U"),
+    "aligned": FLAG,
     "approximate": among("none", "tanh"),
     "basic": several(is_part_of_index),
     "beta": number,
@@ -131,6 +132,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "groups": COUNT,
     "high": number,
     "ignore_index": integer(),
+    "image": several(COUNT, 3),
     "index": several(is_part_of_index),
     "keepdim": FLAG,
     "kernel": WINDOW,
@@ -153,7 +155,9 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
     "mode": among("reduced", "complete"),
     "reverse": FLAG,
     "rows": SIZE,
+    "sampling_ratio": integer(most=2**31),
     "scale": varying(number),
+    "spatial_scale": number,
     "seed": varying(integer(0, 2**64)),
     "shape": several(integer(-1, 2**48)),
     "size": either(SIZE, several(SIZE)),

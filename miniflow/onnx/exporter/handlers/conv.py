@@ -121,12 +121,13 @@ def grid_sample(g: Writer, input: Value, grid: Value, mode: str, padding_mode: s
 
 
 @handler("roi_align")
-def roi_align(g: Writer, input, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned) -> str:
+def roi_align(g: Writer, x: Value, rois: Value, *, output_size, spatial_scale, sampling_ratio, aligned) -> str:
     mode = "half_pixel" if aligned else "output_half_pixel" if g.opset >= 16 else None  # which it always is before
-    attrs = {"output_height": pooled_h, "output_width": pooled_w, "sampling_ratio": max(sampling_ratio, 0)}
+    height, width = output_size
+    attrs = {"output_height": height, "output_width": width, "sampling_ratio": max(sampling_ratio, 0)}
     image = g("Cast", g("Gather", rois, np.array(0), axis=1), to=np.int64)
     attrs |= {"spatial_scale": spatial_scale, "coordinate_transformation_mode": mode}
-    return g("RoiAlign", input, g("Gather", rois, [1, 2, 3, 4], axis=1), image, **attrs)
+    return g("RoiAlign", x, g("Gather", rois, [1, 2, 3, 4], axis=1), image, **attrs)
 
 
 @handler("nms")
