@@ -84,6 +84,14 @@ def test_without_classes_there_are_features(name, last, tmp_path):
     np.testing.assert_array_equal(model(images).detach().numpy(), inputs[0].detach().numpy())
 
 
+def test_squeezenet_without_classes():
+    model = models.create_model("squeezenet1_1", num_classes=0).eval()
+    images = flow.rand(2, 3, 32, 32)
+    expected = model.features(images).mean((2, 3))
+    assert model(images).shape == (2, 512)
+    np.testing.assert_allclose(model(images).detach().numpy(), expected.detach().numpy(), rtol=1e-5)
+
+
 def test_models_of_ones_own(monkeypatch):
     monkeypatch.setattr(models.registry, "MODELS", dict(models.registry.MODELS))
 

@@ -216,6 +216,17 @@ def test_random_parameters_stay_in_their_ranges():
 
 IMAGE = flow.zeros(3, 4, 5)
 ERRORS = [
+    (lambda: F.rotate(IMAGE, 3, center=1), ArgumentTypeError, r"rotate: got center=1; expected two numbers \(x, y\)"),
+    (lambda: F.affine(IMAGE, 3, [0, 0], 1.0, [0, 0], center=[1]), ArgumentTypeError, r"affine: got center=\[1\]"),
+    (lambda: F.affine(IMAGE, "a", [0, 0], 1.0, [0, 0]), ArgumentTypeError, "affine: got angle='a'; expected a number"),
+    (lambda: F.affine(IMAGE, 3, 1, 1.0, [0, 0]), ArgumentError, "affine: got translate=1, .*expected two numbers"),
+    (lambda: F.affine(IMAGE, 3, [0, 0], "a", "ab"), ArgumentError, "affine: got .*scale='a'.*, and a scale above 0"),
+    (lambda: F.posterize(flow.zeros(1, 2, 2).byte(), "a"), ArgumentError, "posterize: got bits='a'; expected an int"),
+    (lambda: F.solarize(IMAGE, "a"), ArgumentError, "solarize: got threshold='a'; expected at most 1"),
+    (lambda: F.crop(IMAGE, "a", 1, 2, 2), ArgumentTypeError, "crop: got top='a', .*expected integers"),
+    (lambda: transforms.RandomRotation(3, center=1), ArgumentTypeError, "RandomRotation: got center=1"),
+    (lambda: transforms.RandomAffine(3, shear="ab"), ArgumentError, "RandomAffine: got degrees='ab'"),
+    (lambda: transforms.RandomChoice([]), ArgumentError, r"RandomChoice: got transforms=\[\]; expected at least one"),
     (lambda: F.hflip(np.zeros((3, 3))), ArgumentTypeError, "hflip: got .*expected an image of Pillow, or a tensor"),
     (lambda: F.vflip(flow.zeros(3)), ShapeError, r"vflip: got img \(3,\); expected \(..., C, H, W\)"),
     (lambda: F.invert(flow.zeros(2, 4, 5)), ShapeError, r"invert: .*expected \(..., 1 or 3, H, W\)"),

@@ -108,9 +108,9 @@ class Variant:
 def leave_out_classes(model: nn.Module) -> None:
     """Let what would be layers to 0 classes return their inputs."""
     for name, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear) and layer.out_features == 0:
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, nn.Identity())
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.weight.shape[0] == 0:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, nn.Identity())
 
 
 def load_weights(model: nn.Module, checkpoint: str | PathLike) -> None:

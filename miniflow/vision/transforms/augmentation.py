@@ -18,7 +18,17 @@ from miniflow.ops.random import randn
 from miniflow.tensor import Tensor
 from miniflow.vision.transforms import functional as F
 from miniflow.vision.transforms.geometry import Fill, Point, Size
-from miniflow.vision.transforms.image import BILINEAR, NEAREST, Image, InterpolationMode, get_dimensions, pair, require
+from miniflow.vision.transforms.image import (
+    BILINEAR,
+    NEAREST,
+    Image,
+    InterpolationMode,
+    are_numbers,
+    check_center,
+    get_dimensions,
+    pair,
+    require,
+)
 from miniflow.vision.transforms.transform import Transform, happens
 
 TINY = 1e-6
@@ -188,7 +198,11 @@ class ColorJitter(Transform):
 def angles(op: str, degrees: Ends, counts: Sequence[int] = (2,)) -> list[float]:
     """The ends of ranges; those of x are -x and x."""
     ends = [-degrees, degrees] if isinstance(degrees, Real) else list(degrees)
-    fits = len(ends) in counts and all(a <= b for a, b in zip(ends[::2], ends[1::2], strict=True))
+    fits = (
+        len(ends) in counts
+        and are_numbers(ends, len(ends))
+        and all(a <= b for a, b in zip(ends[::2], ends[1::2], strict=True))
+    )
     require(fits, op, f"a number of at least 0, or {' or '.join(map(str, counts))} ends of ranges", degrees=degrees)
     return ends
 
@@ -207,6 +221,7 @@ class RandomRotation(Transform):
     ):  # fmt: skip
         super().__init__(locals())
         self.degrees = angles("RandomRotation", degrees)
+        check_center("RandomRotation", center)
 
     @staticmethod
     def get_params(degrees: Range) -> float:
@@ -235,6 +250,7 @@ class RandomAffine(Transform):
     ):  # fmt: skip
         super().__init__(locals())
         self.degrees = angles("RandomAffine", degrees)
+        check_center("RandomAffine", center)
         self.shear = None if shear is None else angles("RandomAffine", shear, (2, 4))
         fits = translate is None or (len(translate) == 2 and all(0 <= x <= 1 for x in translate))
         require(fits, "RandomAffine", "two numbers from 0 to 1", translate=translate)

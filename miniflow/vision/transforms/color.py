@@ -6,7 +6,7 @@ Of tensors, floats go from 0 (black) to 1, and integers to the largest of their 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -203,7 +203,7 @@ def posterize(img: Image, bits: int) -> Image:
     >>> posterize(flow.tensor([[[15, 16, 255]]], dtype=flow.uint8), 4).tolist()
     [[[0, 16, 240]]]
     """
-    require(0 <= bits <= 8, "posterize", "0 to 8", bits=bits)
+    require(isinstance(bits, Integral) and 0 <= bits <= 8, "posterize", "an integer from 0 to 8", bits=bits)
     if on_pil("posterize", img, GRAY_OR_RGB):
         return pillow("ImageOps").posterize(img, bits) if bits else pillow().new(img.mode, img.size)
     require(img.dtype is uint8, "posterize", BYTES, DTypeError, img=img, dtype=img.dtype)
@@ -214,7 +214,8 @@ def posterize(img: Image, bits: int) -> Image:
 def solarize(img: Image, threshold: float) -> Image:
     """What is at least `threshold` is inverted. Source: `torchvision.transforms.functional.solarize`."""
     expected = f"at most {largest(img)}, which is white"
-    require(threshold <= largest(img), "solarize", expected, threshold=threshold)
+    fits = isinstance(threshold, Real) and threshold <= largest(img)
+    require(fits, "solarize", expected, threshold=threshold)
     return where(img >= threshold, invert(img), img)
 
 

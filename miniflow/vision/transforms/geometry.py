@@ -26,6 +26,8 @@ from miniflow.vision.transforms.image import (
     PILLOW_NUMBERS,
     Image,
     InterpolationMode,
+    are_numbers,
+    check_center,
     get_dimensions,
     in_floats,
     mode_of,
@@ -164,6 +166,8 @@ def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
 
     Source: `torchvision.transforms.functional.crop`.
     """
+    numbers = {"top": top, "left": left, "height": height, "width": width}
+    require(all(isinstance(n, Integral) for n in numbers.values()), "crop", "integers", ArgumentTypeError, **numbers)
     y0, y1 = np.clip([top, top + height], 0, img.shape[-2]).tolist()
     x0, x1 = np.clip([left, left + width], 0, img.shape[-1]).tolist()
     before_x, before_y = min(max(-left, 0), width), min(max(-top, 0), height)
@@ -223,8 +227,10 @@ def affine(
 
     Source: `torchvision.transforms.functional.affine`.
     """
+    require(isinstance(angle, Real), "affine", "a number of degrees", ArgumentTypeError, angle=angle)
+    check_center("affine", center)
     shear = [shear, 0.0] if isinstance(shear, Real) else [*shear] * (2 if len(shear) == 1 else 1)
-    fits = len(translate) == len(shear) == 2 and scale > 0
+    fits = are_numbers(translate, 2) and are_numbers(shear, 2) and isinstance(scale, Real) and scale > 0
     expected = "two numbers of translate and shear, and a scale above 0"
     require(fits, "affine", expected, translate=translate, scale=scale, shear=shear)
     matrix = inverse_affine(img, angle, translate, scale, shear, center)
@@ -268,6 +274,7 @@ def rotate(
     Source: `torchvision.transforms.functional.rotate`.
     """
     require(isinstance(angle, Real), "rotate", "a number of degrees", ArgumentTypeError, angle=angle)
+    check_center("rotate", center)
     if on_pil("rotate", img):
         mode = PILLOW_NUMBERS[mode_of("rotate", interpolation)]
         return img.rotate(angle, mode, expand, center, fillcolor=color_of(img, fill))

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,17 @@ def pair(op: str, size: int | Sequence[int]) -> list[int]:
     fits = len(sizes) in (1, 2) and all(isinstance(n, Integral) and n > 0 for n in sizes)
     require(fits, op, "an integer above 0, or two of them (h, w)", size=size)
     return [int(sizes[0]), int(sizes[-1])]
+
+
+def are_numbers(values: object, count: int) -> bool:
+    """Whether values are a tuple or list of `count` numbers."""
+    return isinstance(values, tuple | list) and len(values) == count and all(isinstance(x, Real) for x in values)
+
+
+def check_center(op: str, center: object) -> None:
+    """Raise ArgumentTypeError unless a center is None or two numbers."""
+    fits = center is None or are_numbers(center, 2)
+    require(fits, op, "two numbers (x, y), or None for the middle", ArgumentTypeError, center=center)
 
 
 def white(kind: dtype) -> int:

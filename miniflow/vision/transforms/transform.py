@@ -250,6 +250,7 @@ class RandomChoice(Compose):
     def __init__(self, transforms: Sequence[Callable], p: Sequence[float] | None = None):
         super().__init__(transforms)
         self.p = p
+        require(len(transforms) > 0, "RandomChoice", "at least one transform", transforms=transforms)
         fits = p is None or (len(p) == len(transforms) and min(p) >= 0 and sum(p) > 0)
         require(fits, "RandomChoice", f"{len(transforms)} weights of at least 0, not all 0", p=p)
 
