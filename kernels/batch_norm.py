@@ -5,14 +5,15 @@ elements of a plane: planes are long in the first layers of a network and short 
 blockIdx = (plane, segment), with one warp for short ones, up to eight; thread i takes the elements i, i + blockDim.x,
 and so on.
 
-    channel_statistics   Welford in each thread, merged by shuffles: mean and sum of squared deviations of each segment.
+    channel_statistics   the mean of each segment, then the sum of its squared deviations from that.
     merge_statistics     one warp a channel merges those of its segments: mean and biased variance, in float64.
     normalize            y = (x - mean) * rstd * weight + bias.
     products, merge_products, gradient   the same three steps for the gradients: sum dy and sum dy (x - mean), their
                          sums over a channel, then dx.
 
-Training reads x twice and writes y once; the statistics of segments are (channels, images * segments) float64, a few
-per plane. No atomics: the segments of a channel are added in the same order every time.
+Training reads x twice, a third time while a segment lies in the cache, and writes y once; the statistics of segments
+are (channels, images * segments) float64, a few per plane. No atomics: the segments of a channel are added in the same
+order every time.
 
 A sum with a shortcut z and ReLU can be part of the pass: as single ops they would have one or two more arrays to write
 and read. The gradient of ReLU, g = dy where y > 0, else 0, is then part of both passes over dy. Where `z` or `y` has no
@@ -24,28 +25,41 @@ import math
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.layer_norm import block_welford, followed, merged, warp_welford
-from miniflow.kernels.reduce import WARP, WARPS, warp_sum
+from miniflow.kernels.reduce import FULL, WARP, WARPS, warp_sum
 from miniflow.kernels.softmax import block_sum
 
 SEGMENT = 4096  # elements
+
+
+@cuda.jit(device=True)
+def merged(count, mean, squares, other_count, other_mean, other_squares):
+    """Count, mean and sum of squared deviations of two sets together: Chan, Golub and LeVeque 1979. Counts are floats,
+    and may be 0."""
+    total = count + other_count
+    share = other_count / total if total > 0 else total
+    delta = other_mean - mean
+    return total, mean + delta * share, squares + other_squares + delta * delta * count * share
 
 
 @cuda.jit
 def channel_statistics(x, counts, means, squares):
     """`channel_statistics[(planes, segments), threads]`, segments = ceil(size / SEGMENT); the results are (channels,
     images * segments) float64."""
-    partial = cuda.shared.array((3, WARPS), x.dtype)
+    partial = cuda.shared.array(WARPS, x.dtype)
     plane, channel = cuda.blockIdx.x, cuda.blockIdx.x % counts.shape[0]
     start = cuda.blockIdx.y * SEGMENT
     stop = min(start + SEGMENT, x.shape[1])
-    count = mean = square = x.dtype.type(0)
+    total = square = x.dtype.type(0)
     for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
-        count, mean, square = followed(count, mean, square, x[plane, j])
-    count, mean, square = block_welford(count, mean, square, partial)
+        total += x[plane, j]
+    mean = block_sum(total, partial) / x.dtype.type(stop - start)
+    for j in range(start + cuda.threadIdx.x, stop, cuda.blockDim.x):
+        deviation = x[plane, j] - mean
+        square += deviation * deviation
+    square = block_sum(square, partial)
     if cuda.threadIdx.x == 0:
         at = plane // counts.shape[0] * cuda.gridDim.y + cuda.blockIdx.y
-        counts[channel, at] = count
+        counts[channel, at] = stop - start
         means[channel, at] = mean
         squares[channel, at] = square
 
@@ -58,7 +72,11 @@ def merge_statistics(counts, means, squares, mean, var):
     for i in range(cuda.threadIdx.x, counts.shape[1], WARP):
         segment_mean, segment_square = means[channel, i], squares[channel, i]
         count, total_mean, square = merged(count, total_mean, square, counts[channel, i], segment_mean, segment_square)
-    count, total_mean, square = warp_welford(count, total_mean, square)
+    for k in range(5):
+        other_count = cuda.shfl_xor_sync(FULL, count, 16 >> k)
+        other_mean = cuda.shfl_xor_sync(FULL, total_mean, 16 >> k)
+        other_square = cuda.shfl_xor_sync(FULL, square, 16 >> k)
+        count, total_mean, square = merged(count, total_mean, square, other_count, other_mean, other_square)
     if cuda.threadIdx.x == 0:
         mean[channel] = total_mean
         var[channel] = square / max(count, 1.0)

@@ -7,10 +7,11 @@ As in OneFlow's well-known kernel, three ways to hold a row between reading it a
     cached_rows   a block of whole warps owns a row and keeps it in dynamic shared memory, `width * itemsize` bytes.
     long_rows     a block owns a row and reads it again.
 
-Each thread follows mean and sum of squared deviations of its elements (Welford, "Note on a Method for Calculating
-Corrected Sums of Squares and Products", 1962); lanes, then warps, merge theirs by the formula of Chan, Golub and
-LeVeque (1979), which does not cancel as sum(x^2) - mean^2 does. Of global memory, x is read once (twice by `long_rows`)
-and y written once.
+The mean comes first and then the sum of squared deviations from it, which does not cancel as sum(x^2) - mean^2 does:
+to go over a row again that is kept costs little, while one pass for both (Welford 1962) divides for each element. Of
+global memory, x is read once (three times by `long_rows`) and y written once. What is kept costs occupancy: a
+multiprocessor has 65,536 registers, 32 for each of 2,048 threads. With the 32 values of `warp_rows(32)` beside what
+else a thread needs, at most half as many threads run at once; a row of twice the width would need too many.
 
 The gradient of x goes the same ways, with two sums over the row instead. The parameters' gradients are sums over the
 rows: in `parameter_grad_parts` thread j of a block walks down column j of one part of the rows, so that a warp reads
@@ -23,59 +24,10 @@ import math
 import numpy as np
 
 from miniflow.hostcuda import cuda
-from miniflow.kernels.reduce import FULL, WARP, WARPS, warp_sum
+from miniflow.kernels.reduce import WARP, WARPS, warp_sum
 from miniflow.kernels.softmax import block_sum
 
-SHARED_BYTES = 47 * 1024  # of dynamic shared memory: 48 KB are there on every GPU, `partial` takes a little
 LANE_VALUES = 32  # at most, in registers
-
-
-@cuda.jit(device=True)
-def merged(count, mean, squares, other_count, other_mean, other_squares):
-    """Count, mean and sum of squared deviations of two sets together; counts are floats, and may be 0."""
-    total = count + other_count
-    share = other_count / total if total > 0 else total
-    delta = other_mean - mean
-    return total, mean + delta * share, squares + other_squares + delta * delta * count * share
-
-
-@cuda.jit(device=True)
-def followed(count, mean, squares, value):
-    """`merged` with a set of one value."""
-    count += type(value)(1)
-    delta = value - mean
-    mean += delta / count
-    return count, mean, squares + delta * (value - mean)
-
-
-@cuda.jit(device=True)
-def warp_welford(count, mean, squares):
-    """Count, mean and sum of squared deviations of all lanes' elements, in every lane."""
-    for k in range(5):
-        other_count = cuda.shfl_xor_sync(FULL, count, 16 >> k)
-        other_mean = cuda.shfl_xor_sync(FULL, mean, 16 >> k)
-        other_squares = cuda.shfl_xor_sync(FULL, squares, 16 >> k)
-        count, mean, squares = merged(count, mean, squares, other_count, other_mean, other_squares)
-    return count, mean, squares
-
-
-@cuda.jit(device=True)
-def block_welford(count, mean, squares, partial):
-    """The same of all threads of a one-dimensional block; `partial` is shared memory, (3, warps)."""
-    count, mean, squares = warp_welford(count, mean, squares)
-    if cuda.blockDim.x > WARP:
-        if cuda.threadIdx.x % WARP == 0:
-            warp = cuda.threadIdx.x // WARP
-            partial[0, warp] = count
-            partial[1, warp] = mean
-            partial[2, warp] = squares
-        cuda.syncthreads()
-        count = partial[0, 0]
-        mean = partial[1, 0]
-        squares = partial[2, 0]
-        for w in range(1, cuda.blockDim.x // WARP):
-            count, mean, squares = merged(count, mean, squares, partial[0, w], partial[1, w], partial[2, w])
-    return count, mean, squares
 
 
 @functools.cache
@@ -91,19 +43,23 @@ def warp_rows(values_per_lane):
         lane, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
         row = cuda.blockIdx.x * WARPS + warp
         width = x.shape[1] if row < x.shape[0] else 0
-        count = own_mean = squares = x.dtype.type(0)
+        total = squares = x.dtype.type(0)
         for k in range(values_per_lane):
             j = k * WARP + lane
             if j < width:
                 values[k] = x[row, j]
-                count, own_mean, squares = followed(count, own_mean, squares, values[k])
-        count, center, squares = warp_welford(count, own_mean, squares)
-        row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
+                total += values[k]
+        center = warp_sum(total) / x.dtype.type(x.shape[1])
+        for k in range(values_per_lane):
+            if k * WARP + lane < width:
+                values[k] -= center
+                squares += values[k] * values[k]
+        row_rstd = 1.0 / math.sqrt(np.float64(warp_sum(squares)) / x.shape[1] + eps)
         scale = x.dtype.type(row_rstd)
         for k in range(values_per_lane):
             j = k * WARP + lane
             if j < width:
-                y[row, j] = (values[k] - center) * scale * weight[j] + bias[j]
+                y[row, j] = values[k] * scale * weight[j] + bias[j]
         if lane == 0 and row < x.shape[0]:
             mean[row] = center
             rstd[row] = row_rstd
@@ -117,17 +73,20 @@ def make_block_rows(is_cached):
 
     @cuda.jit
     def layer_norm_block_rows(x, weight, bias, eps, y, mean, rstd):
-        values = cuda.shared.array(0, x.dtype)  # dynamic: as long as the row
-        partial = cuda.shared.array((3, WARPS), x.dtype)
+        values = cuda.shared.array(0, x.dtype)  # dynamic: as long as the row; a thread reads only what it wrote
+        partial = cuda.shared.array(WARPS, x.dtype)
         thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-        count = own_mean = squares = x.dtype.type(0)
+        total = squares = x.dtype.type(0)
         for j in range(thread, x.shape[1], cuda.blockDim.x):
             value = x[row, j]
             if is_cached:
                 values[j] = value
-            count, own_mean, squares = followed(count, own_mean, squares, value)
-        count, center, squares = block_welford(count, own_mean, squares, partial)
-        row_rstd = 1.0 / math.sqrt(np.float64(squares) / x.shape[1] + eps)
+            total += value
+        center = block_sum(total, partial) / x.dtype.type(x.shape[1])
+        for j in range(thread, x.shape[1], cuda.blockDim.x):
+            deviation = (values[j] if is_cached else x[row, j]) - center
+            squares += deviation * deviation
+        row_rstd = 1.0 / math.sqrt(np.float64(block_sum(squares, partial)) / x.shape[1] + eps)
         scale = x.dtype.type(row_rstd)
         for j in range(thread, x.shape[1], cuda.blockDim.x):
             value = values[j] if is_cached else x[row, j]

@@ -4,14 +4,17 @@ A block owns a row: one warp for short rows, up to eight for long ones. Thread i
 and so on, so that neighbours read neighbours. What must be known of the whole row, its maximum and its sum, comes from
 shuffles within warps, and for several warps from `partial` in shared memory.
 
-The passes over a row follow each other while it lies in the cache: of global memory each element is read once and
-written once; softmax keeps its exponentials in y between the passes.
+Three passes go over a row: for the maximum, for the sum, for the result. A row that fits is kept in shared memory, with
+its exponentials once they are known: each element is read once and written once. A longer one is read again from x, and
+softmax keeps its exponentials in y.
 """
 
 import math
 
 from miniflow.hostcuda import cuda
 from miniflow.kernels.reduce import WARP, WARPS, add, larger, warp_max, warp_sum
+
+SHARED_BYTES = 47 * 1024  # of dynamic shared memory: 48 KB are there on every GPU, `partial` takes a little
 
 
 def make_block_reduction(across_warp, combine):
@@ -46,34 +49,50 @@ def row_max(x, row, partial):
     return block_max(largest, partial)
 
 
-@cuda.jit
-def softmax_rows(x, y):
-    """y_j = exp(x_j - max) / sum_k exp(x_k - max)"""
-    partial = cuda.shared.array(WARPS, x.dtype)
-    row = cuda.blockIdx.x
-    largest = row_max(x, row, partial)
-    total = x.dtype.type(0)
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        value = math.exp(x[row, j] - largest)
-        y[row, j] = value
-        total += value
-    scale = x.dtype.type(1) / block_sum(total, partial)
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        y[row, j] *= scale
+def make_softmax_rows(is_log, is_kept):
+    """`softmax_rows[rows, threads, stream, width * itemsize if is_kept else 0](x, y)`: y_j = exp(x_j - max) / total, or
+    its logarithm (x_j - max) - log total, with total = sum_k exp(x_k - max).
+
+    Args:
+        is_log: whether y is the logarithm.
+        is_kept: whether the row lies in dynamic shared memory between the passes. A thread reads there only what it
+            wrote itself, so that no barrier is needed.
+    """
+
+    @cuda.jit
+    def softmax_rows(x, y):
+        kept = cuda.shared.array(0, x.dtype)
+        partial = cuda.shared.array(WARPS, x.dtype)
+        row, thread, width = cuda.blockIdx.x, cuda.threadIdx.x, x.shape[1]
+        largest = x.dtype.type(-math.inf)
+        for j in range(thread, width, cuda.blockDim.x):
+            value = x[row, j]
+            if is_kept:
+                kept[j] = value
+            largest = max(largest, value)
+        largest = block_max(largest, partial)
+        total = x.dtype.type(0)
+        for j in range(thread, width, cuda.blockDim.x):
+            value = (kept[j] if is_kept else x[row, j]) - largest
+            power = math.exp(value)
+            if is_kept:
+                kept[j] = value if is_log else power
+            elif not is_log:
+                y[row, j] = power
+            total += power
+        total = block_sum(total, partial)
+        scale, log_total = x.dtype.type(1) / total, math.log(total)
+        for j in range(thread, width, cuda.blockDim.x):
+            if is_log:
+                y[row, j] = (kept[j] if is_kept else x[row, j] - largest) - log_total
+            else:
+                y[row, j] = (kept[j] if is_kept else y[row, j]) * scale
+
+    return softmax_rows
 
 
-@cuda.jit
-def log_softmax_rows(x, y):
-    """y_j = (x_j - max) - log sum_k exp(x_k - max)"""
-    partial = cuda.shared.array(WARPS, x.dtype)
-    row = cuda.blockIdx.x
-    largest = row_max(x, row, partial)
-    total = x.dtype.type(0)
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        total += math.exp(x[row, j] - largest)
-    log_total = math.log(block_sum(total, partial))
-    for j in range(cuda.threadIdx.x, x.shape[1], cuda.blockDim.x):
-        y[row, j] = (x[row, j] - largest) - log_total
+kept_softmax_rows, long_softmax_rows = make_softmax_rows(False, True), make_softmax_rows(False, False)
+kept_log_softmax_rows, long_log_softmax_rows = make_softmax_rows(True, True), make_softmax_rows(True, False)
 
 
 @cuda.jit

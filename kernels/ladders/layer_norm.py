@@ -8,9 +8,9 @@
     warp_rows      a warp             1             2                  1         4 sectors; a row stays in registers
     cached_rows    a block of 256     1             2                  1         4 sectors; it stays in shared memory
 
-The first two go over x for the mean, again for the variance and again for the result. The others need one pass for
-mean and variance together: Welford 1962, "Note on a Method for Calculating Corrected Sums of Squares and Products".
-They are the library's, in kernels/layer_norm.py, and write two numbers more for each row: its mean and its rstd.
+All of them go over x for the mean, again for the variance and again for the result: the last two over what they keep.
+They are the library's, in kernels/layer_norm.py, and write two numbers more for each row: its mean and its rstd. What
+is kept costs occupancy: registers or shared memory of a multiprocessor, which then holds fewer warps at once.
 """
 
 import math

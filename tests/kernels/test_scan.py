@@ -6,21 +6,16 @@ from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
 from miniflow.kernels.reduce import THREADS
-from miniflow.kernels.scan import (
-    cumulative_logsumexp,
-    cumulative_max,
-    cumulative_min,
-    cumulative_product,
-    cumulative_sum,
-)
+from miniflow.kernels.scan import LOGSUMEXPS, MAXIMA, MINIMA, PRODUCTS, SUMS
 
 SCANS = {
-    "sum": (cumulative_sum, np.add, 0),
-    "product": (cumulative_product, np.multiply, 1),
-    "max": (cumulative_max, np.maximum, -np.inf),
-    "min": (cumulative_min, np.minimum, np.inf),
-    "logsumexp": (cumulative_logsumexp, np.logaddexp, -np.inf),
+    "sum": (SUMS, np.add, 0),
+    "product": (PRODUCTS, np.multiply, 1),
+    "max": (MAXIMA, np.maximum, -np.inf),
+    "min": (MINIMA, np.minimum, np.inf),
+    "logsumexp": (LOGSUMEXPS, np.logaddexp, -np.inf),
 }
+NOTHING = np.zeros((0, 1), np.float32)  # comes before a single part
 ways = pytest.mark.parametrize("exclusive, reverse", [(False, False), (False, True), (True, False), (True, True)])
 
 
@@ -46,25 +41,48 @@ def reference(x, ufunc, identity, exclusive, reverse):
 def test_scans(name, width, exclusive, reverse):
     scan, ufunc, identity = SCANS[name]
     x, y = numbers((3, width)), nans((3, width))
-    scan[3, THREADS](x, np.float32(identity), exclusive, reverse, y)
+    scan.rows[3, THREADS](x, NOTHING, np.float32(identity), width, exclusive, reverse, y)
+    assert_close(y, reference(x, ufunc, identity, exclusive, reverse), atol=1e-4)
+
+
+@ways
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("width, chunk", [(1000, 256), (700, 300), (3 * 512, 512)])
+def test_long_rows_in_parts(name, width, chunk, exclusive, reverse):
+    scan, ufunc, identity = SCANS[name]
+    x, y, identity = numbers((3, width)), nans((3, width)), np.float32(identity)
+    parts = -(-width // chunk)
+    totals, before = nans((3, parts)), nans((3, parts))
+    scan.totals.block_rows[3 * parts, THREADS](x, x.reshape(-1), identity, chunk, totals)
+    scan.rows[3, THREADS](totals, NOTHING, identity, parts, True, reverse, before)
+    scan.rows[3 * parts, THREADS](x, before, identity, chunk, exclusive, reverse, y)
     assert_close(y, reference(x, ufunc, identity, exclusive, reverse), atol=1e-4)
 
 
 def test_integers():
     x, y = draw.integers(-9, 9, (2, 300)), np.full((2, 300), 77)
-    cumulative_sum[2, THREADS](x, np.int64(0), False, False, y)
+    SUMS.rows[2, THREADS](x, np.zeros((0, 1), np.int64), np.int64(0), 300, False, False, y)
     assert_same(y, x.cumsum(1))
 
 
 CASES = [
     Case(
-        name,
-        scan,
-        lambda i=identity: [numbers((2, 300)), np.float32(i), False, True, nans((2, 300))],
-        2,
+        f"{name}, {parts} parts",
+        scan.rows,
+        lambda i=identity, p=parts, n=rows: [
+            numbers((2, 600)),
+            numbers((n, p)),
+            np.float32(i),
+            600 // p,
+            False,
+            True,
+            nans((2, 600)),
+        ],
+        2 * parts,
         THREADS,
     )
     for name, (scan, _, identity) in SCANS.items()
+    for parts, rows in ((1, 0), (2, 2))
 ]
 
 

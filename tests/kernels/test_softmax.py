@@ -26,9 +26,14 @@ def log_softmax(x):
     return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
 
 
+SOFTMAX = softmax.kept_softmax_rows, softmax.long_softmax_rows
+LOG_SOFTMAX = softmax.kept_log_softmax_rows, softmax.long_log_softmax_rows
+
+
 def forward(kernel, x, block):
     y = np.full(x.shape, np.nan, x.dtype)
-    kernel[x.shape[0], block](x, y)
+    kept = kernel in (SOFTMAX[0], LOG_SOFTMAX[0])
+    kernel[x.shape[0], block, 0, x.shape[1] * x.itemsize if kept else 0](x, y)
     return y
 
 
@@ -41,8 +46,10 @@ def backward(kernel, dy, y, block):
 @shapes
 def test_forward(rows, width, block):
     x = (5 * draw.normal(size=(rows, width))).astype(np.float32)
-    assert_close(forward(softmax.softmax_rows, x, block), np.exp(log_softmax(x)).astype(np.float32))
-    assert_close(forward(softmax.log_softmax_rows, x, block), log_softmax(x).astype(np.float32))
+    for kernel in SOFTMAX:
+        assert_close(forward(kernel, x, block), np.exp(log_softmax(x)).astype(np.float32))
+    for kernel in LOG_SOFTMAX:
+        assert_close(forward(kernel, x, block), log_softmax(x).astype(np.float32))
 
 
 @shapes
@@ -61,14 +68,17 @@ def test_nan_infinities_and_float64(block):
     nan, inf = np.nan, np.inf
     x = np.array([[nan, 1, 2], [-inf, -inf, -inf], [inf, 1, 2], [-inf, 3, 3]])
     expected = np.array([[nan] * 3] * 3 + [[0, 0.5, 0.5]])
-    assert_close(forward(softmax.softmax_rows, x, block), expected)
     with np.errstate(divide="ignore"):
-        assert_close(forward(softmax.log_softmax_rows, x, block), np.log(expected))
+        log_expected = np.log(expected)
+    for kernel, log_kernel in zip(SOFTMAX, LOG_SOFTMAX, strict=True):
+        assert_close(forward(kernel, x, block), expected)
+        assert_close(forward(log_kernel, x, block), log_expected)
 
 
 def test_large_logits():
     x = (1e4 + np.arange(8).reshape(2, 4)).astype(np.float32)
-    assert_close(forward(softmax.log_softmax_rows, x, WARP), log_softmax(x).astype(np.float32), rtol=1e-6)
+    for kernel in LOG_SOFTMAX:
+        assert_close(forward(kernel, x, WARP), log_softmax(x).astype(np.float32), rtol=1e-6)
 
 
 def numbers(shape):
@@ -80,12 +90,14 @@ def arguments(inputs, rows, width):
 
 
 CASES = [
-    Case(f"{kernel.py_func.__name__} {block}", kernel, arguments(inputs, rows, width), grid, block)
-    for kernel, inputs in (
-        (softmax.softmax_rows, 1),
-        (softmax.log_softmax_rows, 1),
-        (softmax.softmax_grad_rows, 2),
-        (softmax.log_softmax_grad_rows, 2),
+    Case(f"{name} {block}", kernel, arguments(inputs, rows, width), grid, block, 4 * width if "kept" in name else 0)
+    for name, kernel, inputs in (
+        ("kept softmax", softmax.kept_softmax_rows, 1),
+        ("long softmax", softmax.long_softmax_rows, 1),
+        ("kept log softmax", softmax.kept_log_softmax_rows, 1),
+        ("long log softmax", softmax.long_log_softmax_rows, 1),
+        ("softmax grad", softmax.softmax_grad_rows, 2),
+        ("log softmax grad", softmax.log_softmax_grad_rows, 2),
     )
     for rows, width, grid, block in ((3, 35, 3, WARP), (2, 70, 2, 64))
 ]

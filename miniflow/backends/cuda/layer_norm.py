@@ -13,6 +13,7 @@ from miniflow.backends.cuda.softmax import threads_for
 from miniflow.backends.registry import kernel
 from miniflow.kernels import layer_norm as kernels
 from miniflow.kernels.reduce import THREADS, WARP, WARPS
+from miniflow.kernels.softmax import SHARED_BYTES
 
 PART_ROWS, PARTS = 64, 256  # rows of a part at least, and parts at most, in the sums for the parameters' gradients
 
@@ -51,7 +52,7 @@ def layer_norm(out, x, weight, bias, *, dims, eps):
     arguments = x, weight, bias, eps, y.reshape(x.shape), mean.reshape((count,)), rstd.reshape((count,))
     if in_registers(width):
         launch(kernels.warp_rows(values_per_lane(width)), -(-count // WARPS), THREADS, *arguments)
-    elif width * x.itemsize <= kernels.SHARED_BYTES and not driver().emulated:
+    elif width * x.itemsize <= SHARED_BYTES and not driver().emulated:
         launch(kernels.cached_rows, count, THREADS, *arguments, shared=width * x.itemsize)
     else:
         launch(kernels.long_rows, count, threads_for(width), *arguments)

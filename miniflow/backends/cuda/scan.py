@@ -14,40 +14,48 @@ from miniflow.backends.registry import kernel
 from miniflow.kernels import scan as kernels
 from miniflow.kernels.reduce import THREADS
 
+CHUNK = 16 * THREADS  # elements of a part of a long row
+ENOUGH = 256  # blocks that keep a device busy: so many rows are not cut
 
-def scan(rows: Any, y: DeviceArray, x: DeviceArray, identity: Any, dim: int, reverse: bool) -> None:
-    """Run a kernel over contiguous rows along `dim`, and put its results into `y`."""
+
+def scan(kernels_of: kernels.Scan, y: DeviceArray, x: DeviceArray, identity: Any, dim: int, reverse: bool) -> None:
+    """Run the kernels of a scan over contiguous rows along `dim`, and put their results into `y`."""
     if y.size == 0:
         return
     y, x = numbers(y), contiguous(numbers(x).view(lambda a: np.moveaxis(a, dim, -1)))
     result = empty(x.shape, y.dtype, y.device_index)
-    shape = (y.size // x.shape[-1], x.shape[-1])
-    launch(
-        rows, shape[0], THREADS, x.reshape(shape), as_number(identity, y.dtype), False, reverse, result.reshape(shape)
-    )
+    shape = rows, width = (y.size // x.shape[-1], x.shape[-1])
+    x, number = x.reshape(shape), as_number(identity, y.dtype)
+    parts = 1 if rows >= ENOUGH else -(-width // CHUNK)
+    before, nothing = (empty((n, m), y.dtype, y.device_index) for n, m in ((rows, parts), (0, 1)))
+    if parts > 1:
+        launch(kernels_of.totals.block_rows, rows * parts, THREADS, x, x.reshape(-1), number, CHUNK, before)
+        launch(kernels_of.rows, rows, THREADS, before, nothing, number, parts, True, reverse, before)
+    chunk, before = (CHUNK, before) if parts > 1 else (width, nothing)
+    launch(kernels_of.rows, rows * parts, THREADS, x, before, number, chunk, False, reverse, result.reshape(shape))
     copy_into(y, result.view(lambda a: np.moveaxis(a, -1, dim)))
 
 
 @kernel("cuda")
 def cumsum(y, x, *, dim, reverse):
-    scan(kernels.cumulative_sum, y, x, 0, dim, reverse)
+    scan(kernels.SUMS, y, x, 0, dim, reverse)
 
 
 @kernel("cuda")
 def cumprod(y, x, *, dim, reverse):
-    scan(kernels.cumulative_product, y, x, 1, dim, reverse)
+    scan(kernels.PRODUCTS, y, x, 1, dim, reverse)
 
 
 @kernel("cuda")
 def cumulative_max(y, x, *, dim, reverse):
-    scan(kernels.cumulative_max, y, x, end_of(numbers(x).dtype, -1), dim, reverse)
+    scan(kernels.MAXIMA, y, x, end_of(numbers(x).dtype, -1), dim, reverse)
 
 
 @kernel("cuda")
 def cumulative_min(y, x, *, dim, reverse):
-    scan(kernels.cumulative_min, y, x, end_of(numbers(x).dtype, 1), dim, reverse)
+    scan(kernels.MINIMA, y, x, end_of(numbers(x).dtype, 1), dim, reverse)
 
 
 @kernel("cuda")
 def logcumsumexp(y, x, *, dim, reverse):
-    scan(kernels.cumulative_logsumexp, y, x, -np.inf, dim, reverse)
+    scan(kernels.LOGSUMEXPS, y, x, -np.inf, dim, reverse)

@@ -23,8 +23,13 @@ def threads_for(width: int) -> int:
     return WARP if driver().emulated else max(WARP, min(THREADS, 1 << (width // 8).bit_length()))
 
 
-def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int) -> None:
-    """Run a kernel over contiguous rows along `dim`, and put its results into `out`."""
+def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int, kept: Any = None) -> None:
+    """Run a kernel over contiguous rows along `dim`, and put its results into `out`.
+
+    Args:
+        rows: the kernel.
+        kept: the one that keeps a row in shared memory, for those that fit.
+    """
     if out.size == 0:
         return
     is_last = out.ndim == 0 or dim in (-1, out.ndim - 1)
@@ -32,14 +37,18 @@ def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int) -> None
     result = out if is_last else empty(moved[0].shape, out.dtype, out.device_index)
     width = moved[0].shape[-1] if out.ndim else 1
     shape = (out.size // width, width)
-    launch(rows, shape[0], threads_for(width), *[x.reshape(shape) for x in (*moved, result)])
+    arguments, size = [x.reshape(shape) for x in (*moved, result)], width * out.itemsize
+    if kept is not None and size <= kernels.SHARED_BYTES:
+        launch(kept, shape[0], threads_for(width), *arguments, shared=size)
+    else:
+        launch(rows, shape[0], threads_for(width), *arguments)
     if not is_last:
         copy_into(out, result.view(lambda a: np.moveaxis(a, -1, dim)))
 
 
 @kernel("cuda")
 def softmax(y, x, *, dim):
-    by_rows(kernels.softmax_rows, y, x, dim=dim)
+    by_rows(kernels.long_softmax_rows, y, x, dim=dim, kept=kernels.kept_softmax_rows)
 
 
 @kernel("cuda")
@@ -49,7 +58,7 @@ def softmax_grad(dx, dy, y, *, dim):
 
 @kernel("cuda")
 def log_softmax(y, x, *, dim):
-    by_rows(kernels.log_softmax_rows, y, x, dim=dim)
+    by_rows(kernels.long_log_softmax_rows, y, x, dim=dim, kept=kernels.kept_log_softmax_rows)
 
 
 @kernel("cuda")
