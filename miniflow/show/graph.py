@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from miniflow.dispatch.tape import Leaf, Node, ancestors
 from miniflow.errors import AutogradError
+from miniflow.show import drawing
+from miniflow.show.drawing import PALE, write
 from miniflow.show.layout import Layout, layered
 from miniflow.tensor import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FONT, POINTS = "DejaVu Sans Mono", 9  # comes with matplotlib; monospaced, so that the width of a text is known
+POINTS = 9
 CHARACTER = 0.602 * POINTS / 72  # width in inches
 HEIGHT = 0.42  # of a box
 PADDING = 0.2  # left and right of the text; an op's number stands in it
 MARGIN = 0.25
 FOOT = 0.45  # room for the line below the picture
 LEAF, OP, OUTPUT = "#d9ead3", "#f3f3f3", "#fce5cd"
-INK, PALE, TURN = "#222222", "#777777", "#b45f06"
+TURN = "#b45f06"
 
 
 def tape(
@@ -60,10 +62,6 @@ def tape(
     labels = label(nodes, names or {})
     widths = {node: CHARACTER * max(map(len, labels[node])) + 2 * PADDING for node in nodes}
     layout = layered(widths, edges)
-    if figure is None:
-        import matplotlib.pyplot
-
-        figure = matplotlib.pyplot.figure()
     axes = canvas(figure, layout, widths)
     draw_arrows(axes, layout, edges, widths)
     turn = 0
@@ -71,7 +69,7 @@ def tape(
         turn += isinstance(node, Node)
         fill = LEAF if isinstance(node, Leaf) else OUTPUT if node is root else OP
         draw_box(axes, layout.places[node], widths[node], labels[node], fill, turn)
-    return figure
+    return axes.figure
 
 
 def reachable(root: Node | Leaf, max_nodes: int) -> tuple[list, list[tuple]]:
@@ -95,7 +93,7 @@ def label(nodes: list, names: Mapping[str, Tensor]) -> dict[Any, tuple[str, str]
     return labels
 
 
-def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
+def canvas(figure: Figure | None, layout: Layout, widths: dict) -> Any:
     """Axes over the whole figure, which is made as large as the picture, with inches as the unit."""
     sides = [x + side * widths[node] for node, (x, _) in layout.places.items() for side in (-0.5, 0.5)]
     sides += [x for route in layout.routes for x, _ in route]
@@ -104,44 +102,32 @@ def canvas(figure: Figure, layout: Layout, widths: dict) -> Any:
     spare = max(0.0, CHARACTER * 0.85 * len(foot) - (right - left)) / 2
     left, right = left - spare - MARGIN, right + spare + MARGIN
     top, bottom = max(y for _, y in layout.places.values()) + HEIGHT / 2 + MARGIN, -HEIGHT / 2 - FOOT
-    figure.set_size_inches(right - left, top - bottom)
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
-    axes.set_axis_off()
-    axes.text((left + right) / 2, bottom + 0.12, foot, size=0.85 * POINTS, family=FONT, color=PALE, ha="center")
+    axes = drawing.canvas(figure, left, right, bottom, top)
+    write(axes, (left + right) / 2, bottom + 0.12, foot, size=0.85 * POINTS, color=PALE, va="baseline")
     return axes
 
 
 def draw_box(axes: Any, xy: tuple[float, float], width: float, lines: tuple[str, str], fill: str, turn: int) -> None:
     """A rounded box with a name and the shapes, and for an op its position in the order of backward."""
-    from matplotlib.patches import FancyBboxPatch
-
     x, y = xy
     corner = (x - width / 2, y - HEIGHT / 2)
-    style = "round,pad=0,rounding_size=0.06"
-    axes.add_patch(FancyBboxPatch(corner, width, HEIGHT, boxstyle=style, facecolor=fill, edgecolor=PALE, linewidth=0.8))
-    axes.text(x, y + 0.09, lines[0], size=POINTS, family=FONT, color=INK, ha="center", va="center")
-    axes.text(x, y - 0.09, lines[1], size=0.85 * POINTS, family=FONT, color=PALE, ha="center", va="center")
+    drawing.box(axes, corner, width, HEIGHT, fill)
+    write(axes, x, y + 0.09, lines[0], size=POINTS)
+    write(axes, x, y - 0.09, lines[1], size=0.85 * POINTS, color=PALE)
     if fill != LEAF:
-        axes.text(corner[0] + 0.04, y + 0.13, str(turn), size=0.65 * POINTS, family=FONT, color=TURN, va="center")
+        write(axes, corner[0] + 0.04, y + 0.13, str(turn), size=0.65 * POINTS, color=TURN, ha="left")
 
 
 def draw_arrows(axes: Any, layout: Layout, edges: list[tuple], widths: dict) -> None:
     """Every edge as a smooth curve; the arrows into one box end next to each other, in the order they come from."""
-    from matplotlib.patches import FancyArrowPatch
-    from matplotlib.path import Path
 
     for number, port in ports(layout, edges, widths).items():
         route = layout.routes[number]
         (x0, y0), *bends, (_, y1) = route
         points = [(x0, y0 - HEIGHT / 2), *bends, (port, y1 + HEIGHT / 2)]
-        vertices, codes = [points[0]], [Path.MOVETO]
-        for (xa, ya), (xb, yb) in zip(points, points[1:], strict=False):
-            middle = (ya + yb) / 2
-            vertices += [(xa, middle), (xb, middle), (xb, yb)]
-            codes += [Path.CURVE4] * 3
-        axes.add_patch(
-            FancyArrowPatch(path=Path(vertices, codes), arrowstyle="-|>", mutation_scale=7, color=PALE, linewidth=0.8)
-        )
+        pairs = zip(points, points[1:], strict=False)
+        pieces = [[(xa, (ya + yb) / 2), (xb, (ya + yb) / 2), (xb, yb)] for (xa, ya), (xb, yb) in pairs]
+        drawing.arrow(axes, points[0], pieces, mutation_scale=7, color=PALE, linewidth=0.8)
 
 
 def ports(layout: Layout, edges: list[tuple], widths: dict) -> dict[int, float]:
