@@ -15,7 +15,7 @@ and whatever is made of the inputs by views.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from miniflow.backends.registry import Kernel, kernel_of
@@ -116,8 +116,8 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
     for number, instruction in enumerate(program.instructions):
         place.instruction(number, instruction)
     result.arena_bytes = assign_offsets(result.blocks, reuse)
-    result.peak_before = peak(_own_memory(result))
-    result.peak_after = result.arena_bytes + peak(_beside_arena(result))
+    result.peak_before = peak(span for _, span in lifetimes(result))
+    result.peak_after = result.arena_bytes + peak(span for slot, span in lifetimes(result) if slot in result.dynamic)
     return result
 
 
@@ -128,14 +128,12 @@ def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     for state, chain in chains.items():
         if not chain:
             _write_late(plan, state)
-    beside: dict[Slot, list[Slot]] = {}
-    for group in shared:
-        for slot in group:
-            beside.setdefault(slot, []).extend(other for other in group if other is not slot)
-    number_of = {id(instruction): number for number, instruction in enumerate(program.instructions)}
+    groups = [set(group) for group in shared]
+    number_of = {instruction: number for number, instruction in enumerate(program.instructions)}
     for state, chain in chains.items():
-        if chain and _is_safe(plan, state, chain, beside.get(state, ()), number_of):
-            plan.in_state.update(dict.fromkeys((output for _, _, output in chain), state))
+        overlapping = [other for group in groups if state in group for other in group - {state}]
+        if chain and _is_safe(plan, state, chain, overlapping, number_of):
+            plan.in_state.update(dict.fromkeys((output for _, output in chain), state))
         elif chain:
             _write_late(plan, state)
 
@@ -147,29 +145,29 @@ def _write_late(plan: Plan, state: Slot) -> None:
         plan.uses.setdefault(plan.root[value], []).append(len(plan.program.instructions))
 
 
-def _updates_of(state: Slot, value: Slot, made: dict) -> list[tuple[Instruction, int, Slot]]:
-    """The updates (instruction, position of input, output) that lead from a state to its last value, if it is so."""
+def _updates_of(state: Slot, value: Slot, made: dict) -> list[tuple[Instruction, Slot]]:
+    """The updates, each with its output, that lead from a state to its last value; none if others do."""
     chain = []
     while value is not state:
         instruction = made.get(value)
         if instruction is None or not instruction.mutates:
             return []
-        position = instruction.mutates[instruction.outputs.index(value)]
-        chain.append((instruction, position, value))
-        value = instruction.inputs[position]
+        chain.append((instruction, value))
+        value = instruction.inputs[instruction.mutates[instruction.outputs.index(value)]]
     return chain[::-1]
 
 
-def _is_safe(plan: Plan, state: Slot, chain: list, beside: Sequence[Slot], number_of: dict[int, int]) -> bool:
+def _is_safe(
+    plan: Plan, state: Slot, chain: list, overlapping: Sequence[Slot], number_of: dict[Instruction, int]
+) -> bool:
     """Whether nobody reads a value of the state, or of memory that overlaps it, after an update replaced it."""
-    first = number_of[id(chain[0][0])]
-    for other in beside:
-        if other in plan.program.writes or any(use >= first for use in plan.uses.get(other, ())):
-            return False
+    first = number_of[chain[0][0]]
+    if any(x in plan.program.writes or plan.uses.get(x, [-1])[-1] >= first for x in overlapping):
+        return False
     old = state
-    for instruction, _, output in chain:
+    for instruction, output in chain:
         reads = [x for x in instruction.reads if plan.root[x] is old]
-        if plan.uses[old][-1] > number_of[id(instruction)] or len(reads) > 1:
+        if plan.uses[old][-1] > number_of[instruction] or len(reads) > 1:
             return False
         old = output
     return True
@@ -242,25 +240,25 @@ class _Placement:
             allowed = allowed(instruction.outputs.index(output), **instruction.attrs)
         elif allowed == "all":
             allowed = range(len(instruction.inputs))
-        for position, x in enumerate(instruction.inputs):
-            if position not in allowed or not isinstance(x, Slot) or (x.shape, x.dtype) != (
-                output.shape, output.dtype,
-            ):  # fmt: skip
-                continue
+        slots = [(i, x) for i, x in enumerate(instruction.inputs) if isinstance(x, Slot)]
+        for position, x in slots:
             block = plan.block.get(plan.root[x])
-            if block is None or not self.is_free(number, instruction, position):
+            if block is None or (x.shape, x.dtype) != (output.shape, output.dtype):
                 continue
-            alike = all(
-                i in allowed and y in self.whole and y.shape == x.shape
-                for i, y in enumerate(instruction.inputs)
-                if isinstance(y, Slot) and plan.block.get(plan.root[y]) is block
-            )
-            if alike and not any(plan.block.get(other) is block for other in instruction.outputs):
-                block.slots.append(output)
-                block.last = max(block.last, self.last(number, output))
-                plan.block[output] = block
+            is_taken = any(plan.block.get(other) is block for other in instruction.outputs)
+            if position not in allowed or is_taken or not self.is_free(number, instruction, position):
+                continue
+            readers = [(i, y) for i, y in slots if plan.block.get(plan.root[y]) is block]
+            if all(i in allowed and y in self.whole and y.shape == x.shape for i, y in readers):
+                self.join(block, number, output)
                 return True
         return False
+
+    def join(self, block: Block, number: int, output: Slot) -> None:
+        """Store a result in a block whose last value nobody needs any more."""
+        block.slots.append(output)
+        block.last = max(block.last, self.last(number, output))
+        self.plan.block[output] = block
 
     def update(self, number: int, instruction: Instruction, position: int, output: Slot) -> None:
         """The result of an update is in the memory of the input that it changes, or of a copy of that."""
@@ -274,9 +272,7 @@ class _Placement:
             if x in plan.dynamic:
                 plan.dynamic.add(output)
             else:
-                block = plan.block[output] = plan.block[plan.root[x]]
-                block.slots.append(output)
-                block.last = max(block.last, self.last(number, output))
+                self.join(plan.block[plan.root[x]], number, output)
         else:
             plan.staged.add((number, position))
             self.block(number, output)
@@ -325,20 +321,9 @@ def alive(spans: Iterable[tuple[int, int, int]]) -> list[int]:
     return result
 
 
-def _spans(plan: Plan, wanted) -> list[tuple[int, int, int]]:
-    return [
-        (slot.nbytes, number, plan.uses.get(slot, [number])[-1])
-        for number, instruction in enumerate(plan.program.instructions)
-        if not instruction.op.view
-        for slot in instruction.outputs
-        if wanted(slot)
-    ]
-
-
-def _own_memory(plan: Plan) -> list[tuple[int, int, int]]:
-    """Every result as if it had its own memory; updates change what they are given, as without a graph."""
-    return _spans(plan, lambda slot: slot not in plan.in_state and slot not in plan.taken)
-
-
-def _beside_arena(plan: Plan) -> list[tuple[int, int, int]]:
-    return _spans(plan, lambda slot: slot in plan.dynamic and slot not in plan.taken)
+def lifetimes(plan: Plan) -> Iterator[tuple[Slot, tuple[int, int, int]]]:
+    """The results that are not written into memory of others, each with (bytes, first, last)."""
+    for number, instruction in enumerate(plan.program.instructions):
+        for slot in () if instruction.op.view else instruction.outputs:
+            if slot not in plan.in_state and slot not in plan.taken:
+                yield slot, (slot.nbytes, number, plan.uses.get(slot, [number])[-1])
