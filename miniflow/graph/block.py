@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -118,35 +119,8 @@ class ProxyModule:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._proxy_module, name, unwrap(value))
 
-    def __delattr__(self, name: str) -> None:
-        delattr(self._proxy_module, name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return wrap(self._proxy_graph, self._proxy_module[key])
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._proxy_module[key] = unwrap(value)
-
-    def __delitem__(self, key: Any) -> None:
-        del self._proxy_module[key]
-
-    def __len__(self) -> int:
-        return len(self._proxy_module)
-
-    def __bool__(self) -> bool:
-        return bool(self._proxy_module)
-
     def __iter__(self) -> Iterator[Any]:
         return (wrap(self._proxy_graph, value) for value in self._proxy_module)
-
-    def __contains__(self, key: Any) -> bool:
-        return unwrap(key) in self._proxy_module
-
-    def __hash__(self) -> int:
-        return hash(self._proxy_module)
-
-    def __eq__(self, other: object) -> bool:
-        return self._proxy_module == unwrap(other)
 
     def __copy__(self) -> Module:
         return copy.copy(self._proxy_module)
@@ -163,6 +137,21 @@ class ProxyModule:
     def __repr__(self) -> str:
         return self._proxy_graph._module_text(self._proxy_module)
 
+
+def _of_module(function: Callable) -> Callable:
+    """A special method that does with the module what an operator, or a function, does with an object."""
+
+    def method(proxy: ProxyModule, *args: Any) -> Any:
+        return wrap(proxy._proxy_graph, function(proxy._proxy_module, *map(unwrap, args)))
+
+    return method
+
+
+for _name, _function in {
+    "delattr": delattr, "getitem": operator.getitem, "setitem": operator.setitem, "delitem": operator.delitem,
+    "len": len, "bool": bool, "contains": operator.contains, "hash": hash, "eq": operator.eq,
+}.items():  # fmt: skip
+    setattr(ProxyModule, f"__{_name}__", _of_module(_function))
 
 GIVING_MODULES = {
     Module.modules, Module.children, Module.named_modules, Module.named_children, Module.get_submodule, Module.apply,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -164,22 +165,18 @@ def names(tree: Tree, prefix: str) -> list[tuple[str, Tree]]:
 
     The last number counts all places, containers too, in the order of the tree; in a dict the key stands for it.
     """
-    found: list[tuple[str, Tree]] = []
-    _visit(tree, prefix, "", [0], lambda name, place: found.append((name, place)))
-    return found
+    return list(_named(tree, prefix, "", itertools.count()))
 
 
-def _visit(tree: Tree, path: str, key: str, count: list[int], note: Callable[[str, Tree], None]) -> None:
-    number, count[0] = count[0], count[0] + 1
+def _named(tree: Tree, path: str, key: str, numbers: Iterator[int]) -> Iterator[tuple[str, Tree]]:
+    number = next(numbers)
     if tree.kind in (TENSOR, CONSTANT):
-        note(f"_{path}_{key or number}", tree)
-        return
+        yield f"_{path}_{key or number}", tree
     for i, child in enumerate(tree.children):
-        name = str(tree.keys[i]) if tree.kind in (DICT, DATACLASS) else ""
-        _visit(child, f"{path}.{i}", name, count, note)
+        yield from _named(child, f"{path}.{i}", str(tree.keys[i]) if tree.kind in (DICT, DATACLASS) else "", numbers)
 
 
 def constants(tree: Tree, prefix: str) -> list[tuple[str, Any]]:
     """The constants other than None, with their names."""
-    found = [(name, place.constant) for name, place in names(tree, prefix) if place.kind == CONSTANT]
-    return [(name, value) for name, value in found if value is not None]
+    places = names(tree, prefix)
+    return [(name, x.constant) for name, x in places if x.kind == CONSTANT and x.constant is not None]

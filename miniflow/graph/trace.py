@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -127,8 +128,8 @@ class Tracer:
         self._gradients: dict[Tensor, Tensor | None] = {}
         self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
-        self._marks: list[int] = []  # tape positions at which instructions were recorded ...
-        self._places: list[tuple[str, list[str]]] = []  # ... and where they came from
+        # tape positions at which instructions were recorded, and the scopes and lines they came from
+        self._origins: list[tuple[int, tuple[str, list[str]]]] = []
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -312,33 +313,27 @@ class Tracer:
         if op is View and not can_view(self._layout(inputs[0]), attrs["shape"]):
             inputs = self.emit(Clone, inputs, {})
         if any(isinstance(x, Slot) and x.is_global for x in inputs):
-            return self._emit_global(op, inputs, attrs)
-        results = op.infer(*inputs, **attrs)
-        device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
-        if op is ToDevice:
-            load_kernels(device)
-        outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
+            inputs, outputs = self._by_signature(op, list(inputs), attrs)
+        else:
+            results = op.infer(*inputs, **attrs)
+            device = attrs["target"] if op is ToDevice else next(x.device for x in inputs if isinstance(x, Slot))
+            if op is ToDevice:
+                load_kernels(device)
+            outputs = [Slot(shape, dtype, device) for shape, dtype in ([results] if op.single else results)]
         if op.view:
             self._layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self._layout(inputs[0]), **attrs)
         self.append(Instruction(op, inputs, outputs, dict(attrs)))
         return outputs
 
-    def _emit_global(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> list[Slot]:
-        """Choose a signature, and append the boxing of the inputs before the instruction."""
+    def _by_signature(self, op: type[Op], inputs: list[Any], attrs: dict[str, Any]) -> tuple[list[Any], list[Slot]]:
+        """Inputs over global arrays, boxed as a signature of the op says, and the outputs."""
         if op is Boxing:
-            boxed, results = [], [GlobalMeta.of(attrs["placement"], attrs["sbp"], inputs[0].shape, inputs[0].dtype)]
-        else:
-            plan = make_plan(
-                op, tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs]), attrs
-            )
-            boxed, results = plan.boxed, plan.results
-        for i, sbp in boxed:
-            inputs = [*inputs[:i], self._boxed(inputs[i], sbp), *inputs[i + 1 :]]
-        outputs = [Slot(meta.shape, meta.dtype, meta) for meta in results]
-        if op.view:
-            self._layouts[outputs[0]] = kernel_of("cpu", op.__name__).run(self._layout(inputs[0]), **attrs)
-        self.append(Instruction(op, inputs, outputs, dict(attrs)))
-        return outputs
+            return inputs, [as_slot(GlobalMeta.of(attrs["placement"], attrs["sbp"], inputs[0].shape, inputs[0].dtype))]
+        operands = tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs])
+        plan = make_plan(op, operands, attrs)
+        for i, sbp in plan.boxed:
+            inputs[i] = self._boxed(inputs[i], sbp)
+        return inputs, list(map(as_slot, plan.results))
 
     def _boxed(self, slot: Slot, sbp: NdSbp) -> Slot:
         """A global slot in another layout on the same placement."""
@@ -356,8 +351,7 @@ class Tracer:
         """Append an instruction, with its phase and where it comes from."""
         if self._before is None:
             scope, lines = self._scopes[-1] if self._scopes else "", user_lines()
-            self._marks.append(sequence())
-            self._places.append((scope, lines))
+            self._origins.append((sequence(), (scope, lines)))
         else:
             scope, lines = self._before
         instruction.scope, instruction.phase = scope, self.phase
@@ -468,8 +462,8 @@ class Tracer:
         """Called by backward before each node: what follows is its gradient."""
         self.phase = BACKWARD
         if isinstance(node, Node):
-            at = bisect.bisect_left(self._marks, node.sequence) - 1
-            self._before = self._places[at] if at >= 0 else ("", [])
+            at = bisect.bisect_left(self._origins, node.sequence, key=itemgetter(0)) - 1
+            self._before = self._origins[at][1] if at >= 0 else ("", [])
 
     def leave_backward(self) -> None:
         """Called by backward at its end."""
@@ -571,13 +565,18 @@ class Tracer:
         return start is not None and Uses(self.program).last_read(other) >= start
 
 
+def as_slot(meta: GlobalMeta) -> Slot:
+    """A result that is a global array."""
+    return Slot(meta.shape, meta.dtype, meta)
+
+
 def sum_in_update(program: Program) -> None:
     """Let the sums over ranks that only updates read belong to the update: micro-batches are added up before."""
     readers = Uses(program).readers
     for instruction in program.instructions:
         if instruction.op is Boxing and instruction.phase == BACKWARD and instruction.output not in program.outputs:
-            found = readers.get(instruction.output)
-            if found and all(reader.phase == UPDATE for reader in found):
+            phases = {reader.phase for reader in readers.get(instruction.output, ())}
+            if phases == {UPDATE}:
                 instruction.phase = UPDATE
 
 

@@ -66,11 +66,8 @@ class Choice:
 
     def __init__(self, program: Program):
         self.program, self.results = program, set(program.results)
-        self.made_by = Uses(program).made
-        self.readers: dict[Slot, list[Instruction]] = {}
-        for instruction in program.instructions:
-            for slot in floats(instruction.inputs):
-                self.readers.setdefault(slot, []).append(instruction)
+        uses = Uses(program)
+        self.made_by, self.readers = uses.made, uses.readers
         trains = any(i.phase == BACKWARD for i in program.instructions)
         self.ends = set() if trains else set(program.outputs)
         upward, downward = program.instructions[::-1], program.instructions
