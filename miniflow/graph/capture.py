@@ -112,27 +112,27 @@ class Capture:
         if self.failed:
             return self.function(*inputs)
         numbers = [scalar.source() for scalar in self.program.scalars().values()]
-        with self.beside() as current:
+        with self.on_own_stream() as current:
             if self.inputs is None:
                 self.inputs = [x.copy() for x in inputs]
-            for place, x in zip(self.inputs, inputs, strict=True):
-                memory.copy_into(place, x)
+            for copy, x in zip(self.inputs, inputs, strict=True):
+                memory.copy_into(copy, x)
             if self.captured != numbers and self.previous == numbers:
                 self.capture(numbers)
             if self.captured == numbers and self.graph is not None:
                 self.graphs.launch(self.graph, self.stream)
-                found, self.reason = self.outputs, None
+                results, self.reason = self.outputs, None
             else:
-                found = self.function(*self.inputs)
+                results = self.function(*self.inputs)
                 if not self.failed:
                     self.reason = "the first call" if self.previous is None else CHANGING
             self.previous = numbers
-        outputs = [y.copy() for y in found]
+        outputs = [y.copy() for y in results]
         self.stream.wait_stream(current)  # the next call, perhaps from another stream, overwrites what is copied
         return outputs
 
     @contextmanager
-    def beside(self) -> Iterator[Any]:
+    def on_own_stream(self) -> Iterator[Any]:
         """Work in the own stream, after what the current one has to do, which then waits for it; gives the latter."""
         from miniflow.backends.cuda import streams
 

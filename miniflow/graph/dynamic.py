@@ -89,8 +89,8 @@ def trace(base: type[Graph], function: Callable) -> Graph:
 
 
 def _around(function: Callable) -> dict[str, Module]:
-    found = inspect.getclosurevars(function)
-    names = {**found.globals, **found.nonlocals}
+    variables = inspect.getclosurevars(function)
+    names = {**variables.globals, **variables.nonlocals}
     if inspect.ismethod(function) and isinstance(function.__self__, Module):
         names = {"self": function.__self__, **names}
     return {name: unwrap(value) for name, value in names.items() if isinstance(value, Module)}

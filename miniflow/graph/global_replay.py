@@ -39,7 +39,7 @@ class GlobalReplay(Replay):
         owned = [{r: next(shapes) for r in slot.device.placement.owned} for slot in slots]
         of_ranks = world.communicator().all_gather_object(owned, range(world.size()))  # a rank may hold no part of one
         metas = [
-            joined(slot, {r: shape for found in of_ranks for r, shape in found[i].items()}, steps)
+            joined(slot, {r: shape for shapes in of_ranks for r, shape in shapes[i].items()}, steps)
             for i, slot in enumerate(slots)
         ]
         self.inputs, self.results = metas[: len(recorded.inputs)], metas[len(recorded.inputs) :]
@@ -63,8 +63,8 @@ class GlobalReplay(Replay):
         clock = Clock()
         outputs = GlobalReplay(self.recorded, self.program, config, self.steps, self.arena, clock)(inputs)
         clock(None)
-        found = world.communicator().all_gather_object(clock.seconds, range(world.size()))
-        return outputs, {task: seconds for of_rank in found for task, seconds in of_rank.items()}
+        clocks = world.communicator().all_gather_object(clock.seconds, range(world.size()))
+        return outputs, {task: seconds for tasks in clocks for task, seconds in tasks.items()}
 
 
 def joined(slot: Slot, shapes: dict[int, tuple[int, ...]], steps: int) -> GlobalMeta:

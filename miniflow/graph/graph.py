@@ -214,11 +214,10 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             self._heed_modes()
         if kwargs:
             kwargs = self._initialised()._in_order(kwargs)
-        found = self._initialised()._fitting(args, kwargs)
-        if found is None:
+        plan, arrays = self._initialised()._fitting(args, kwargs)
+        if plan is None:
             with self._lock:
-                found = self._find(args, kwargs)
-        plan, arrays = found
+                plan, arrays = self._find(args, kwargs)
         return worker().submit(self._run, plan, arrays, plan.program.draws.drawn())
 
     def _run(self, plan: Compiled, arrays: list[Any], drawn: list[tuple[int, int]]) -> Any:
@@ -242,8 +241,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]]:
         """The plan for a call, compiled if there is none, and the arrays of its tensors."""
-        found = self._fitting(args, kwargs)
-        if found is None:
+        plan, arrays = self._fitting(args, kwargs)
+        if plan is None:
             check_arguments(f"{self.name}.build", self.build, args, kwargs)
             tensors, tree = flatten((args, kwargs))
             for tensor in tensors:
@@ -253,17 +252,17 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             plan = self._add_plan(tree, [describe.meta(tensor._array) for tensor in tensors])
             for tensor in tensors:
                 plan.refuse_updated(tensor)
-            found = plan, [tensor._array for tensor in tensors]
-        self._use(found[0])
-        return found
+            arrays = [tensor._array for tensor in tensors]
+        self._use(plan)
+        return plan, arrays
 
-    def _fitting(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]] | None:
-        """The plan for a call, and the arrays of its tensors, if there is one."""
+    def _fitting(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled | None, list[Any]]:
+        """The plan for a call, if there is one, and the arrays of its tensors."""
         for plan in reversed(self._plans):
             arrays = plan.arrays_of(args, kwargs)
             if arrays is not None and plan.is_up_to_date():
                 return plan, arrays
-        return None
+        return None, []
 
     def _use(self, plan: Compiled) -> None:
         """Note that a plan is the one used last."""
@@ -293,8 +292,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         self.__dict__["_plans"] = [p for p in self._plans if p.kind not in dropped and p not in same]
         self._dropped.update(dropped)
         if dropped:
-            kept = f"plans for {self._kept} kinds of inputs"
-            self._print(0, f"{self._shallow_repr()} keeps {kept}: that used longest ago was dropped.")
+            plans = f"plans for {self._kept} kinds of inputs"
+            self._print(0, f"{self._shallow_repr()} keeps {plans}: that used longest ago was dropped.")
 
     def _full_config(self) -> GraphConfig:
         """The options with what modules and optimizers of this graph add to them: graphs may share one config."""

@@ -56,7 +56,7 @@ class Guards:
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
         self._read = [*recording.reads, *modes]
         arrays = {id(tensor._array) for tensor in states.values()}
-        inside = [tensor for *_, held in self._read for tensor in held.tensors if id(tensor._array) in arrays]
+        inside = [tensor for *_, snapshot in self._read for tensor in snapshot.tensors if id(tensor._array) in arrays]
         self._keeping, self._counting = recording.keeping, frozenset(map(id, inside))
         others = chain(*recording.program.aliases, inside)
         named = {id(t): (t, "a tensor that shares memory with another") for t in others}
@@ -78,8 +78,10 @@ class Guards:
     def _note(self) -> None:
         """Lay out what is compared by identity."""
         self._places = [(object.__getattribute__(owner, "__dict__"), key) for owner, key, _ in self._read]
-        self._values = [held.value for *_, held in self._read]
-        self._mutable = list({id(part.container): part for *_, held in self._read for part in held.mutable()}.values())
+        self._values = [snapshot.value for *_, snapshot in self._read]
+        self._mutable = list(
+            {id(part.container): part for *_, snapshot in self._read for part in snapshot.mutable()}.values()
+        )
 
     def is_same(self) -> bool:
         """Whether nothing has changed. It is asked before each call and has to be fast."""
@@ -100,15 +102,17 @@ class Guards:
 
     def differences(self) -> list[str]:
         """What has changed, in words."""
-        found = [*self._attribute_differences(), *self._member_differences()]
+        differences = [*self._attribute_differences(), *self._member_differences()]
         if not self._has_same_hooks():
-            found.append("the hooks of a module or a parameter")
-        found += self._tensor_differences()
+            differences.append("the hooks of a module or a parameter")
+        differences += self._tensor_differences()
         for optimizer in self._optimizers:
-            found += optimizer.differences()
+            differences += optimizer.differences()
         names = ("dtype", "device")
         changed = zip(names, _defaults(), self._defaults, strict=True)
-        return found + [f"the default {name} is {now}, was {before}" for name, now, before in changed if now != before]
+        return differences + [
+            f"the default {name} is {now}, was {before}" for name, now, before in changed if now != before
+        ]
 
     # attributes, members and hooks
 
@@ -119,7 +123,7 @@ class Guards:
             if any(self._member_differences()) or any(self._changes(by_value=True)):
                 return False
             changed = {(owner, key): Snapshot(value) for owner, key, _, value in self._changes(by_value=False)}
-            self._read = [(owner, key, changed.get((owner, key), held)) for owner, key, held in self._read]
+            self._read = [(owner, key, changed.get((owner, key), snapshot)) for owner, key, snapshot in self._read]
             self._note()
         self._count = count
         return True
@@ -135,12 +139,12 @@ class Guards:
 
     def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
         """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""
-        for owner, key, held in self._read:
+        for owner, key, snapshot in self._read:
             now = value_of(owner, key)
-            if now is not held.value or not held.is_unchanged():
+            if now is not snapshot.value or not snapshot.is_unchanged():
                 counting = self._counting if (owner, key) in self._keeping else None
-                if not (by_value and held.is_like(now, counting)):
-                    yield owner, key, held, now
+                if not (by_value and snapshot.is_like(now, counting)):
+                    yield owner, key, snapshot, now
 
     def _attribute_differences(self) -> Iterator[str]:
         told: set[str] = set()

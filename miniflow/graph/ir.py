@@ -333,12 +333,12 @@ class Program:
 
     def scalars(self) -> dict[str, Scalar]:
         """Every number that varies, by name, in order of appearance."""
-        found: dict[str, Scalar] = {}
+        scalars: dict[str, Scalar] = {}
         for instruction in self.instructions:
             for value in instruction.attrs.values():
                 for scalar in scalars_in(value):
-                    found.setdefault(scalar.name, scalar)
-        return found
+                    scalars.setdefault(scalar.name, scalar)
+        return scalars
 
     def check(self) -> None:
         """Raise AssertionError unless every slot is written once, before it is read. For tests of passes."""
@@ -412,8 +412,8 @@ def numbering(program: Program) -> dict[Slot, str]:
     """The names under which slots are printed: `%0`, `%1` ... in order of appearance."""
     counter = itertools.count()
     names: dict[Slot, str] = {}
-    made = (slot for instruction in program.instructions for slot in instruction.outputs)
-    for slot in itertools.chain(program.inputs, program.states, program.constants, made):
+    results = (slot for instruction in program.instructions for slot in instruction.outputs)
+    for slot in itertools.chain(program.inputs, program.states, program.constants, results):
         if slot not in names:
             names[slot] = f"%{next(counter)}"
     return names

@@ -277,15 +277,15 @@ def placeholders_of(function: Callable) -> dict[str, Placeholder]:
     Raises:
         ArgumentError: for a parameter without one.
     """
-    found = {}
+    placeholders = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         if not isinstance(parameter.annotation, Placeholder):
             raise ArgumentError(
                 f"global_function: the parameter {name!r} of {function.__name__} has no placeholder; annotate it: "
                 f"{name}: flow.typing.Numpy.Placeholder(shape, dtype=flow.float32)"
             )
-        found[name] = parameter.annotation
-    return found
+        placeholders[name] = parameter.annotation
+    return placeholders
 
 
 # variables
@@ -347,8 +347,8 @@ def get_variable(
 
 def known_variable(job: Job, name: str) -> Parameter | None:
     """The variable of that name which the job has, also one that `clear_default_session` forgot, or that there is."""
-    own = {} if job.graph is None else job.graph.variables._parameters
-    return own.get(name, _variables.get(name))
+    of_graph = {} if job.graph is None else job.graph.variables._parameters
+    return of_graph.get(name, _variables.get(name))
 
 
 def new_variable(shape: tuple[int, ...], kind: dtype, initializer: Initializer, trainable: bool) -> Parameter:

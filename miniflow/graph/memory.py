@@ -104,10 +104,10 @@ class MemoryReport:
     def _draw_blocks(self, axes: Axes, scale: float) -> None:
         from matplotlib.patches import Rectangle
 
-        made = {slot: n for n, i in enumerate(self.plan.program.instructions) for slot in i.outputs}
+        number_of = {slot: n for n, i in enumerate(self.plan.program.instructions) for slot in i.outputs}
         labels = {FRESH: "result", IN_PLACE: "result in the memory of an input"}
         for block in self.plan.blocks:
-            starts = [made[slot] for slot in block.slots] + [block.last + 1]
+            starts = [number_of[slot] for slot in block.slots] + [block.last + 1]
             for i, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
                 color = FRESH if i == 0 else IN_PLACE
                 corner, height, label = (first, block.offset / scale), block.nbytes / scale, labels.pop(color, None)

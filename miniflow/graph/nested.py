@@ -65,12 +65,12 @@ def _tree(value: Any, tensors: list[Tensor], above: tuple[int, ...], tell: bool)
     if isinstance(value, Tensor):
         tensors.append(value)
         return LEAF
-    found = _contents(value)
-    if found is None:
+    contents = _contents(value)
+    if contents is None:
         return Tree(CONSTANT, type(value), constant=_own(value), key=key_of(value) if tell else None)
     if id(value) in above:
         raise GraphError(f"nn.Graph: a {type(value).__name__} contains itself; pass a structure without cycles")
-    kind, keys, children = found
+    kind, keys, children = contents
     above = (*above, id(value))
     return Tree(kind, type(value), keys, tuple(_tree(child, tensors, above, tell) for child in children))
 

@@ -49,7 +49,7 @@ class Plan:
     """What `plan` decided.
 
     Attributes:
-        made: result -> the instruction that computes it.
+        producers: result -> the instruction that computes it.
         root: slot -> the slot whose memory it is a view of; itself if it is not a view.
         uses: root -> the numbers of the instructions that read it, in order; `len(instructions)` for the end.
         block: root -> its block, for results in the arena.
@@ -57,7 +57,7 @@ class Plan:
         taken: result of an update -> the input whose memory it takes over.
         staged: (number of instruction, position of input): updates of a copy, since the old value is read later.
         late: written states whose value is copied to them at the end.
-        kept: outputs' roots that lie in buffers which are handed to the user.
+        handed_out: outputs' roots that lie in buffers which are handed to the user.
         dynamic: slots whose array differs from call to call.
         arena_bytes: the size of the arena.
         peak_before: bytes if every value had its own memory from its instruction to its last use.
@@ -65,7 +65,7 @@ class Plan:
     """
 
     program: Program
-    made: dict[Slot, Instruction]
+    producers: dict[Slot, Instruction]
     root: dict[Slot, Slot]
     uses: dict[Slot, list[int]]
     block: dict[Slot, Block] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Plan:
     taken: dict[Slot, Slot] = field(default_factory=dict)
     staged: set[tuple[int, int]] = field(default_factory=set)
     late: dict[Slot, Slot] = field(default_factory=dict)
-    kept: set[Slot] = field(default_factory=set)
+    handed_out: set[Slot] = field(default_factory=set)
     dynamic: set[Slot] = field(default_factory=set)
     arena_bytes: int = 0
     peak_before: int = 0
@@ -107,14 +107,14 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
         shared: groups of states whose memories overlap.
         reuse: whether results may share memory; else each has its own, as to find out what planning saves.
     """
-    known = Uses(program)
-    slots = (*program.inputs, *program.states, *program.constants, *known.made)
-    result = Plan(program, known.made, {slot: known.root(slot) for slot in slots}, known.reads)
+    uses_of = Uses(program)
+    slots = (*program.inputs, *program.states, *program.constants, *uses_of.producers)
+    result = Plan(program, uses_of.producers, {slot: uses_of.root(slot) for slot in slots}, uses_of.reads)
     write_in_states(result, shared)
     keep_outputs(result)
-    place = _Placement(result, reuse)
+    placement = _Placement(result, reuse)
     for number, instruction in enumerate(program.instructions):
-        place.instruction(number, instruction)
+        placement.instruction(number, instruction)
     result.arena_bytes = assign_offsets(result.blocks, reuse)
     result.peak_before = peak(span for _, span in lifetimes(result))
     result.peak_after = result.arena_bytes + peak(span for slot, span in lifetimes(result) if slot in result.dynamic)
@@ -124,7 +124,7 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
 def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     """Let updates change the memory of states where that is safe; other writes are copies at the end."""
     program = plan.program
-    chains = {state: _updates_of(state, value, plan.made) for state, value in program.writes.items()}
+    chains = {state: _updates_of(state, value, plan.producers) for state, value in program.writes.items()}
     for state, chain in chains.items():
         if not chain:
             _write_late(plan, state)
@@ -145,11 +145,11 @@ def _write_late(plan: Plan, state: Slot) -> None:
         plan.uses.setdefault(plan.root[value], []).append(len(plan.program.instructions))
 
 
-def _updates_of(state: Slot, value: Slot, made: dict) -> list[tuple[Instruction, Slot]]:
+def _updates_of(state: Slot, value: Slot, producers: dict) -> list[tuple[Instruction, Slot]]:
     """The updates, each with its output, that lead from a state to its last value; none if others do."""
     chain = []
     while value is not state:
-        instruction = made.get(value)
+        instruction = producers.get(value)
         if instruction is None or not instruction.mutates:
             return []
         chain.append((instruction, value))
@@ -177,9 +177,9 @@ def keep_outputs(plan: Plan) -> None:
     """Find the outputs that are computed in memory which the user gets: large ones. Others are copied at the end."""
     for slot in plan.program.outputs:
         root = plan.root[slot]
-        instruction = plan.made.get(root)
+        instruction = plan.producers.get(root)
         if slot.nbytes > COPIED_UP_TO and instruction is not None and writing_kernel(instruction) is not None:
-            plan.kept.add(root)
+            plan.handed_out.add(root)
 
 
 class _Placement:
@@ -203,7 +203,7 @@ class _Placement:
             return
         kernel = writing_kernel(instruction)
         for output in instruction.outputs:
-            if kernel is None or output in plan.kept:
+            if kernel is None or output in plan.handed_out:
                 plan.dynamic.add(output)
             elif not self.reuse or not self.in_place(number, instruction, kernel, output):
                 self.block(number, output)
@@ -231,7 +231,12 @@ class _Placement:
         """Whether the memory of an input is that of a result which is read here for the last time, as a whole."""
         x, plan = instruction.inputs[position], self.plan
         root = plan.root[x]
-        return x in self.whole and root not in plan.kept and root not in plan.in_state and plan.uses[root][-1] == number
+        return (
+            x in self.whole
+            and root not in plan.handed_out
+            and root not in plan.in_state
+            and plan.uses[root][-1] == number
+        )
 
     def in_place(self, number: int, instruction: Instruction, kernel: Kernel, output: Slot) -> bool:
         """Let a result take over the memory of an input, if that is possible."""
@@ -289,9 +294,9 @@ def assign_offsets(blocks: Iterable[Block], reuse: bool = True) -> int:
     end = 0
     for block in sorted(blocks, key=lambda block: (-block.nbytes, block.first)):
         size = aligned(block.nbytes)
-        beside = [o for o in placed if not reuse or (o.first <= block.last and block.first <= o.last)]
+        alive_meanwhile = [o for o in placed if not reuse or (o.first <= block.last and block.first <= o.last)]
         best, gap, start = None, None, 0
-        for other in sorted(beside, key=lambda other: other.offset):
+        for other in sorted(alive_meanwhile, key=lambda other: other.offset):
             free = other.offset - start
             if free >= size and (gap is None or free < gap):
                 best, gap = start, free

@@ -157,8 +157,8 @@ class Replay:
         self.states = [None] * len(self.tensors)
         states = [tensor._array for tensor in self.tensors]
         by_slot = dict(zip(self.program.states, states, strict=True))
-        for slot, found in by_slot.items():
-            check_state(self.program.name, slot, found)
+        for slot, array in by_slot.items():
+            check_state(self.program.name, slot, array)
         self._check_strides(by_slot)
         self.plan = plan(self.program, overlapping(by_slot), reuse=self.reuse)
         written = [by_slot[slot] for slot in {*self.program.writes, *chain.from_iterable(self._late)}]
@@ -224,24 +224,24 @@ class Arena:
 
     def take(self, replay: Replay) -> np.ndarray:
         """The memory for a replay, whose plan says how much it needs."""
-        needed, found = replay.plan.arena_bytes, self._memory()
-        if found is None or found.size < needed:
-            found = None
+        needed, arena = replay.plan.arena_bytes, self._memory()
+        if arena is None or arena.size < needed:
+            arena = None
             for user in self._users - {replay}:
                 user.release()
-            found = empty_arena(needed)
-            self._users, self._memory = weakref.WeakSet(), weakref.ref(found)
+            arena = empty_arena(needed)
+            self._users, self._memory = weakref.WeakSet(), weakref.ref(arena)
         self._users.add(replay)
-        return found
+        return arena
 
 
-def check_state(name: str, slot: Slot, found: Any) -> None:
+def check_state(name: str, slot: Slot, array: Any) -> None:
     """Refuse a state that is no longer what was recorded.
 
     Raises:
         GraphError: with both.
     """
-    now = Slot(found.shape, found.dtype, place_of(found))
+    now = Slot(array.shape, array.dtype, place_of(array))
     if (now.shape, now.dtype, now.device) != (slot.shape, slot.dtype, slot.device):
         raise GraphError(
             f"{name}: {slot.name} was recorded as {slot.type} on {slot.device}, now it is {now.type} on {now.device}; "

@@ -47,27 +47,27 @@ class Groups:
         self.program = program
         self.of = {instruction: [instruction] for instruction in program.instructions}
         self._before = dependencies(program)
-        self._place = {instruction: i for i, instruction in enumerate(program.instructions)}
+        self._position = {instruction: i for i, instruction in enumerate(program.instructions)}
         self._first = list(range(len(program.instructions)))  # at i: of all groups that reach to i, the first member
 
     def merge(self, *instructions: Instruction) -> None:
         """Put the groups of these instructions together, unless a way leads out of them and back."""
-        union = sorted({x for i in instructions for x in self.of[i]}, key=self._place.__getitem__)
+        union = sorted({x for i in instructions for x in self.of[i]}, key=self._position.__getitem__)
         if self._is_convex(union):
             self.of.update(dict.fromkeys(union, union))
-            first, last = (self._place[union[end]] for end in (0, -1))
+            first, last = (self._position[union[end]] for end in (0, -1))
             self._first[first : last + 1] = [min(first, before) for before in self._first[first : last + 1]]
 
     def _is_convex(self, union: list[Instruction]) -> bool:
         """Whether none of the instructions that must come before these, and are not among them, needs one of them."""
         members, seen = set(union), set(union)
-        start = self._place[union[0]]
+        start = self._position[union[0]]
         while self._first[start] < start:
             start = self._first[start]  # no group reaches across: nothing before it needs anything behind it
         waiting = [x for i in union for x in self._before[i] if x not in members]
         while waiting:
             instruction = waiting.pop()
-            if instruction in seen or self._place[self.of[instruction][-1]] < start:
+            if instruction in seen or self._position[self.of[instruction][-1]] < start:
                 continue
             for member in self.of[instruction]:
                 seen.add(member)
@@ -82,13 +82,13 @@ class Groups:
         """The program with one instruction for each group of several: `one` makes it of the members and of those of
         their results that others need."""
         groups = [group for i, group in self.of.items() if group[0] is i and len(group) > 1]
-        wanted = set(self.program.results)
+        needed = set(self.program.results)
         for instruction in self.program.instructions:
             group = self.of[instruction]
-            wanted.update(slot for slot in instruction.waits_for if all(slot not in i.outputs for i in group))
+            needed.update(slot for slot in instruction.waits_for if all(slot not in i.outputs for i in group))
         new: dict[Instruction, list[Instruction]] = {}
         for group in groups:
-            outputs = [slot for member in group for slot in member.outputs if slot in wanted]
+            outputs = [slot for member in group for slot in member.outputs if slot in needed]
             new.update(dict.fromkeys(group, []))
             new[group[-1]] = [one(group, outputs)] if outputs else []
         return ordered(replace(self.program, new)) if new else self.program
@@ -101,14 +101,14 @@ def ordered(program: Program) -> Program:
     again, and the gradients are still in the cache.
     """
     early = [i.mutates or i.op.communicates and i.phase == UPDATE for i in program.instructions]
-    place = {instruction: (not early[i], i) for i, instruction in enumerate(program.instructions)}
+    priority = {instruction: (not early[i], i) for i, instruction in enumerate(program.instructions)}
     sorter = TopologicalSorter(dependencies(program))
     sorter.prepare()
     ready: list[tuple[tuple[bool, int], Instruction]] = []
     instructions: list[Instruction] = []
     while sorter.is_active():
         for instruction in sorter.get_ready():
-            heapq.heappush(ready, (place[instruction], instruction))
+            heapq.heappush(ready, (priority[instruction], instruction))
         _, instruction = heapq.heappop(ready)
         instructions.append(instruction)
         sorter.done(instruction)
@@ -128,7 +128,7 @@ def dependencies(program: Program) -> dict[Instruction, list[Instruction]]:
     sent: list[Instruction] = []
     before: dict[Instruction, list[Instruction]] = {}
     for instruction in program.instructions:
-        needed = [uses.made[slot] for slot in instruction.waits_for if slot in uses.made]
+        needed = [uses.producers[slot] for slot in instruction.waits_for if slot in uses.producers]
         if instruction.mutates:
             for position in instruction.mutates:
                 needed += readers.get(uses.root(instruction.inputs[position]), ())

@@ -41,24 +41,24 @@ STEP = "-step"  # of a parameter that was updated less or more often than the gr
 
 def module_names(blocks: Mapping[str, Module]) -> dict[Module, str]:
     """All modules of a graph with their dotted names; shared ones under their first name."""
-    found: dict[Module, str] = {}
+    names: dict[Module, str] = {}
     for attribute, block in blocks.items():
         for path, module in block.named_modules(prefix=attribute):
-            found.setdefault(unwrap(module), path)
-    return found
+            names.setdefault(unwrap(module), path)
+    return names
 
 
 def parameter_names(graph: Graph) -> dict[Tensor, str]:
     """All parameters of modules and optimizers with their names; shared ones under their first name."""
-    found: dict[Tensor, str] = {}
+    names: dict[Tensor, str] = {}
     for module, path in module_names(graph._blocks).items():
         for name, p in module._parameters.items():
             if p is not None:
-                found.setdefault(p, f"{path}.{name}")
+                names.setdefault(p, f"{path}.{name}")
     for number, optimizer in enumerate(graph._optimizers):
         for i, p in enumerate(parameters_of(optimizer)):
-            found.setdefault(p, f"optimizer.{number}.param.{i}")
-    return found
+            names.setdefault(p, f"optimizer.{number}.param.{i}")
+    return names
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
@@ -128,19 +128,19 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
         raise CheckpointError(
             f"{graph.name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict from state_dict()"
         )
-    given = _flat(state_dict)
-    own = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
+    values = _flat(state_dict)
+    tensors = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
     numbers: dict[str, Tensor] = {}
     if graph.training:
         training = _training_state(graph)
         counts = _steps(graph)
         numbers = {name: value for name, value in training.items() if name.startswith("System-Train-")}
-        numbers |= {name: tensor([0]) for name in given if name in counts}
-        own |= {**training, **numbers}
-        given |= {name: _local(given[name]) for name in numbers if name in given}
-    keys = load(type(graph).__name__, own, given, strict)
+        numbers |= {name: tensor([0]) for name in values if name in counts}
+        tensors |= {**training, **numbers}
+        values |= {name: _local(values[name]) for name in numbers if name in values}
+    keys = load(type(graph).__name__, tensors, values, strict)
     if numbers:
-        _load_numbers(graph, {name: value for name, value in numbers.items() if name in given})
+        _load_numbers(graph, {name: value for name, value in numbers.items() if name in values})
     return keys
 
 

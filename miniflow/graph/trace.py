@@ -238,7 +238,7 @@ class Tracer:
 
     def state_in(self, cell: Cell) -> Slot | None:
         """The state whose memory a cell is."""
-        return next((slot for slot, found in self._state_of.items() if found is cell and slot.kind != CONSTANT), None)
+        return next((s for s, memory in self._state_of.items() if memory is cell and s.kind != CONSTANT), None)
 
     def first_writes(self) -> dict[Slot, int]:
         """The states that the step has written to, with the numbers of instructions recorded before."""

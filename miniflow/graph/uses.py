@@ -12,7 +12,7 @@ class Uses:
     """The definitions and uses of a program's slots.
 
     Attributes:
-        made: result -> the instruction that computes it.
+        producers: result -> the instruction that computes it.
         readers: slot -> the instructions that read it, in order, each once.
         needed: slots that must be there even if no instruction reads them: results of the program, and those that an
             instruction waits for.
@@ -20,11 +20,11 @@ class Uses:
 
     def __init__(self, program: Program):
         self.program = program
-        self.made: dict[Slot, Instruction] = {}
+        self.producers: dict[Slot, Instruction] = {}
         self.readers: dict[Slot, list[Instruction]] = {}
         self.needed = set(program.results)
         for instruction in program.instructions:
-            self.made.update(dict.fromkeys(instruction.outputs, instruction))
+            self.producers.update(dict.fromkeys(instruction.outputs, instruction))
             for slot in dict.fromkeys(instruction.reads):
                 self.readers.setdefault(slot, []).append(instruction)
             if instruction.after is not None:
@@ -35,15 +35,16 @@ class Uses:
         readers = self.readers.get(slot, [])
         return readers[0] if len(readers) == 1 and slot not in self.needed else None
 
-    def made_for(self, slot: Slot, *ops: type[Op]) -> Instruction | None:
+    def producer_for(self, slot: Slot, *ops: type[Op]) -> Instruction | None:
         """The instruction, of one of these ops, that computes a slot for one reader alone."""
-        made = self.made.get(slot)
-        return made if made is not None and made.op in ops and self.only_reader(slot) is not None else None
+        producer = self.producers.get(slot)
+        is_alone = producer is not None and producer.op in ops and self.only_reader(slot) is not None
+        return producer if is_alone else None
 
     def root(self, slot: Slot) -> Slot:
         """What a slot is a view of in the end; itself if it is not a view."""
-        while slot in self.made and self.made[slot].op.view:
-            slot = self.made[slot].inputs[0]
+        while slot in self.producers and self.producers[slot].op.view:
+            slot = self.producers[slot].inputs[0]
         return slot
 
     @cached_property

@@ -252,7 +252,7 @@ class Writer:
             self.call(instruction, f"{results} = settled({self.called(compute)}({arguments}))")
             return
         for slot in instruction.outputs:
-            if slot in self.plan.kept:
+            if slot in self.plan.handed_out:
                 buffers = self.constant(Outputs(slot, self.buffers).take)
                 self.line(f"{self.variable(slot)} = {buffers}()", "a buffer for an output")
         results = [self.names[slot] for slot in instruction.outputs]
@@ -312,11 +312,11 @@ class Writer:
         No output lies in memory that a state, an input, the arena or another output owns.
         """
         results: list[str] = []
-        own, given = self.plan.dynamic.difference(self.program.inputs), set()
+        allocated, handed_out = self.plan.dynamic.difference(self.program.inputs), set()
         for slot in self.program.outputs:
             root = self.plan.root[slot]
-            if slot in self.plan.dynamic and root in own and root not in given:
-                given.add(root)
+            if slot in self.plan.dynamic and root in allocated and root not in handed_out:
+                handed_out.add(root)
                 results.append(self.names[slot])
             else:
                 results.append(f"y{len(results)}")

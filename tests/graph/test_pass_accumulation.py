@@ -293,7 +293,7 @@ def test_a_gradient_that_is_returned_is_the_mean_and_what_the_update_makes_is_re
     after = run(b.build(gradient, new), 2)
     assert [slot.shape for slot in after.outputs] == [(2,), (2,)]
     assert after.outputs[1] is after.writes[w]
-    assert Uses(after).made[after.outputs[0]].op.function_name == "div"
+    assert Uses(after).producers[after.outputs[0]].op.function_name == "div"
 
 
 def test_gradients_that_need_no_input_are_averaged_too():

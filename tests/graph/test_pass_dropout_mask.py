@@ -21,7 +21,7 @@ def test_behind_relu_the_result_is_the_mask(p):
     before = b.build(y, dx)
     after = assert_unchanged(before, dropout_mask.run)
     assert op_names(after) == ["relu", "dropout", "relu_grad", "mul"]
-    assert keep not in Uses(after).readers and Uses(after).readers[r] == [Uses(after).made[y]]
+    assert keep not in Uses(after).readers and Uses(after).readers[r] == [Uses(after).producers[y]]
     assert_same_results(before, after)
 
 

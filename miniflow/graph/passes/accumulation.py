@@ -72,7 +72,7 @@ class Accumulation:
         self.carried = carried(program)
         self.body = [i for i in program.instructions if i not in self.updates]
         self.varying = varying([*program.inputs, *self.carried], self.body)
-        self.made_by_backward = {slot for i in self.body if i.phase == BACKWARD for slot in i.outputs}
+        self.results_of_backward = {slot for i in self.body if i.phase == BACKWARD for slot in i.outputs}
         self.gradients = self._find_gradients()
         self.inputs = {slot: whole(slot, steps) for slot in program.inputs}
         self.draws = program.draws.repeated(steps)
@@ -102,7 +102,7 @@ class Accumulation:
     def _find_gradients(self) -> dict[Slot, None]:
         """What updates read of the rest of the program and what therefore is averaged."""
         read = dict.fromkeys(slot for i in self.updates for slot in i.reads)
-        averaged = (self.varying | self.made_by_backward) - {*self.carried, *self.carried.values()}
+        averaged = (self.varying | self.results_of_backward) - {*self.carried, *self.carried.values()}
         return {slot: None for slot in read if slot in averaged and slot.dtype.kind not in "biu"}
 
     # the parts of the program
@@ -123,8 +123,8 @@ class Accumulation:
             self.instructions.append(instruction.with_(**changes))
             copy.update(zip(instruction.outputs, outputs, strict=True))
             self._add_to_sums(instruction.outputs, instruction)
-        made = {slot for instruction in body for slot in instruction.outputs}
-        self._add_to_sums([slot for slot in self.gradients if slot not in made])
+        results = {slot for instruction in body for slot in instruction.outputs}
+        self._add_to_sums([slot for slot in self.gradients if slot not in results])
 
     def _part(self, slot: Slot, step: int) -> Slot:
         """The micro-batch of an input."""
@@ -168,12 +168,12 @@ class Accumulation:
     def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
         """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
         each = len(self.program.draws.generators)
-        found = {s.name: s for i in body for value in i.attrs.values() for s in scalars_in(value)}
-        for name in found:
+        scalars = {s.name: s for i in body for value in i.attrs.values() for s in scalars_in(value)}
+        for name in scalars:
             kind, number, *part = name.split(".")
             if kind == "draw":
-                found[name] = self.draws.scalars(int(number) + step * each)[part == ["offset"]]
-        return found
+                scalars[name] = self.draws.scalars(int(number) + step * each)[part == ["offset"]]
+        return scalars
 
     def _add_to_sums(self, slots: Iterable[Slot], place: Instruction | None = None) -> None:
         copy = self.copies[-1]
@@ -193,7 +193,7 @@ class Accumulation:
 
     def _joined(self, slot: Slot) -> Slot:
         """An output made of those of the micro-steps."""
-        if slot in self.sums and slot in self.made_by_backward:
+        if slot in self.sums and slot in self.results_of_backward:
             return self.sums[slot]
         if slot in self.inputs or slot not in (self.program.blocks or self.varying):
             return self.inputs.get(slot, slot)
@@ -218,12 +218,12 @@ class Accumulation:
 def update_part(program: Program) -> dict[Instruction, None]:
     """What is done once with the mean gradients: unscaling and the search for infinities, clipping, updates."""
     part: dict[Instruction, None] = {}
-    made: set[Slot] = set()
+    results: set[Slot] = set()
     for instruction in program.instructions:
         with_gradients = instruction.phase == UPDATE or instruction.op in (AnyNonFinite, UnscaleGradient)
-        if with_gradients or any(slot in made for slot in instruction.reads):
+        if with_gradients or any(slot in results for slot in instruction.reads):
             part[instruction] = None
-            made.update(instruction.outputs)
+            results.update(instruction.outputs)
     return part
 
 
@@ -239,9 +239,9 @@ def check_updates(program: Program, updates: dict[Instruction, None], steps: int
     Raises:
         GraphError: if `build` writes to what an optimizer updates: each micro-step would write again.
     """
-    made = {slot: update for update in updates for slot in update.outputs}
+    updated_by = {slot: update for update in updates for slot in update.outputs}
     for state, slot in program.writes.items():
-        update = made.get(slot)
+        update = updated_by.get(slot)
         if update is not None and update.mutates:
             before = update.inputs[update.mutates[update.outputs.index(slot)]]
             if before is not state:
@@ -253,12 +253,12 @@ def check_updates(program: Program, updates: dict[Instruction, None], steps: int
 
 def varying(slots: Iterable[Slot], instructions: Iterable[Instruction]) -> set[Slot]:
     """The slots whose values differ between micro-steps: `slots`, what depends on them, and random numbers."""
-    found = set(slots)
+    differing = set(slots)
     for instruction in instructions:
         is_new = instruction.is_random or instruction.attrs.get("varies")  # what another rank sends
-        if is_new or any(slot in found for slot in instruction.waits_for):
-            found.update(instruction.outputs)
-    return found
+        if is_new or any(slot in differing for slot in instruction.waits_for):
+            differing.update(instruction.outputs)
+    return differing
 
 
 def whole(slot: Slot, steps: int) -> Slot:

@@ -52,9 +52,9 @@ def rows_of(term: Any, total: Any, addition: Instruction, uses: Uses) -> Instruc
     alike = all(isinstance(x, Slot) and same_kind(x, output) for x in (term, total)) and term is not total
     if not alike or output.dtype in HALF or kernel_of(output.device.type, EmbeddingAdd.__name__) is None:
         return None
-    made = uses.made_for(term, EmbeddingGrad)
-    fits = made is not None and made.inputs[0].dtype == output.dtype and made.after is addition.after
-    return made if fits else None
+    rows = uses.producer_for(term, EmbeddingGrad)
+    fits = rows is not None and rows.inputs[0].dtype == output.dtype and rows.after is addition.after
+    return rows if fits else None
 
 
 def same_kind(x: Slot, y: Slot) -> bool:

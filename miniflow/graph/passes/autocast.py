@@ -67,7 +67,7 @@ class Choice:
     def __init__(self, program: Program):
         self.program, self.results = program, set(program.results)
         uses = Uses(program)
-        self.made_by, self.readers = uses.made, uses.readers
+        self.producers, self.readers = uses.producers, uses.readers
         trains = any(i.phase == BACKWARD for i in program.instructions)
         self.ends = set() if trains else set(program.outputs)
         upward, downward = program.instructions[::-1], program.instructions
@@ -85,7 +85,7 @@ class Choice:
 
     def above(self, instruction: Instruction) -> Iterable[Instruction]:
         """The instructions whose float32 results it reads."""
-        return [self.made_by[slot] for slot in floats(instruction.inputs) if slot in self.made_by]
+        return [self.producers[slot] for slot in floats(instruction.inputs) if slot in self.producers]
 
     def below(self, instruction: Instruction) -> Iterable[Instruction]:
         """The instructions that read its float32 results."""
@@ -117,7 +117,7 @@ class Choice:
         slots = floats(combined)
         if any(slot.ndim for slot in slots):
             slots = [slot for slot in slots if slot.ndim]  # a tensor of no dims does not promote others
-        return any(self.made_by.get(slot) not in self.half for slot in slots)
+        return any(self.producers.get(slot) not in self.half for slot in slots)
 
 
 def join(
@@ -194,11 +194,11 @@ class Casting:
 
     def add_in_half(self, instruction: Instruction) -> None:
         """An instruction in half precision: its float32 inputs and outputs become half-precision ones."""
-        kept = instruction.op.keeps_float32
+        float32_positions = instruction.op.keeps_float32
         inputs = []
         for position, x in enumerate(instruction.inputs):
             if isinstance(x, Slot):
-                x = self.in_half(x, instruction) if x.dtype == FLOAT32 and position not in kept else x
+                x = self.in_half(x, instruction) if x.dtype == FLOAT32 and position not in float32_positions else x
                 self.in_float32(x, instruction)
             inputs.append(x)
         outputs = [y.like(dtype=self.dtype) if y.dtype == FLOAT32 else y for y in instruction.outputs]
@@ -224,8 +224,8 @@ class Casting:
 
     def cast(self, source: Slot, target: Slot, reader: Instruction) -> None:
         """Append a cast, at the place of the instruction for which it is made."""
-        place = {name: getattr(reader, name) for name in ("scope", "location", "phase")}
-        self.instructions.append(Instruction(Cast, [source], [target], {"dtype": target.dtype}, **place))
+        origin = {name: getattr(reader, name) for name in ("scope", "location", "phase")}
+        self.instructions.append(Instruction(Cast, [source], [target], {"dtype": target.dtype}, **origin))
 
 
 def has_number(instruction: Instruction) -> bool:

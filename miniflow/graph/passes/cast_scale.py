@@ -25,7 +25,7 @@ def run(program: Program) -> Program:
     """The program with pairs of cast and scale as single instructions."""
     uses, groups = Uses(program), Groups(program)
     for second in program.instructions:
-        first = uses.made.get(second.inputs[0]) if second.inputs and isinstance(second.inputs[0], Slot) else None
+        first = uses.producers.get(second.inputs[0]) if second.inputs and isinstance(second.inputs[0], Slot) else None
         if first is not None and are_pair(first, second) and len(groups.of[first]) == 1:
             groups.merge(first, second)
     return groups.replaced(fuse)

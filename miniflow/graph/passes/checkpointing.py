@@ -69,7 +69,7 @@ class Checkpointing:
     """The rewriting of one program.
 
     Attributes:
-        kept: results that live until backward in any case: their originals are read there.
+        saved: results that live until backward in any case: their originals are read there.
         copies: for the instruction of backward that first needs a segment, the copies to run before it.
         instead: for each instruction of backward, what it reads in place of what.
     """
@@ -78,8 +78,8 @@ class Checkpointing:
         self.program, self.scopes = program, scopes
         uses = Uses(program)
         self.position = {i: n for n, i in enumerate(program.instructions)}
-        self.consumers, self.producers = uses.readers, uses.made
-        self.kept: set[Slot] = set(program.results)
+        self.readers, self.producers = uses.readers, uses.producers
+        self.saved: set[Slot] = set(program.results)
         self.copies: dict[Instruction, list[Instruction]] = {}
         self.instead: dict[Instruction, dict[Slot, Slot]] = {}
 
@@ -95,35 +95,35 @@ class Checkpointing:
 
     def _rewrite(self, segment: list[Instruction]) -> None:
         module = flagged(segment[0].scope, self.scopes)
-        made = [slot for i in segment for slot in i.outputs]
-        self.kept.update(slot for i in segment if i.op in NOT_AGAIN for slot in i.outputs)
-        self.kept.update(s for s in made if any(flagged(i.scope, self.scopes) != module for i in self._readers(s)))
-        needed = [slot for slot in made if slot not in self.kept and self._readers(slot)]
+        results = [slot for i in segment for slot in i.outputs]
+        self.saved.update(slot for i in segment if i.op in NOT_AGAIN for slot in i.outputs)
+        self.saved.update(s for s in results if any(flagged(i.scope, self.scopes) != module for i in self._readers(s)))
+        needed = [slot for slot in results if slot not in self.saved and self._readers(slot)]
         if not needed:
             return
         again = self._leading_to(needed, segment)
         fresh = {slot: slot.like() for i in again for slot in i.outputs}
         first = min((i for slot in needed for i in self._readers(slot)), key=self.position.__getitem__)
         after = self._before(first, fresh)
-        recomputed = {slot: copy for slot, copy in fresh.items() if slot not in self.kept}
+        recomputed = {slot: copy for slot, copy in fresh.items() if slot not in self.saved}
         self.copies.setdefault(first, []).extend(copy_of(i, fresh, recomputed, after) for i in again)
-        self.kept.update(slot for i in again for slot in i.reads if slot not in recomputed)
+        self.saved.update(slot for i in again for slot in i.reads if slot not in recomputed)
         for slot in needed:
             for reader in self._readers(slot):
                 self.instead.setdefault(reader, {})[slot] = fresh[slot]
 
     def _readers(self, slot: Slot) -> list[Instruction]:
         """The instructions behind forward that read a slot."""
-        return [i for i in self.consumers.get(slot, []) if i.phase != FORWARD]
+        return [i for i in self.readers.get(slot, []) if i.phase != FORWARD]
 
     def _leading_to(self, needed: list[Slot], segment: list[Instruction]) -> list[Instruction]:
         """The instructions of a segment that compute `needed` from what is kept or comes from outside, in order."""
-        wanted = set(needed)
+        to_compute = set(needed)
         again = []
         for instruction in reversed(segment):
-            if any(slot in wanted for slot in instruction.outputs):
+            if any(slot in to_compute for slot in instruction.outputs):
                 again.append(instruction)
-                wanted.update(slot for slot in instruction.reads if slot not in self.kept)
+                to_compute.update(slot for slot in instruction.reads if slot not in self.saved)
         return again[::-1]
 
     def _before(self, first: Instruction, fresh: dict[Slot, Slot]) -> Slot:

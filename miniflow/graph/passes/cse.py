@@ -30,19 +30,19 @@ def run(program: Program) -> Program:
     """The program with one instruction in place of several that compute the same."""
     new = equal_constants(program)
     first: dict[Hashable, Instruction] = {}
-    kept = []
+    instructions = []
     for instruction in program.instructions:
         key = key_of(instruction, new)
         if key is not None and key in first:
             new.update(zip(instruction.outputs, first[key].outputs, strict=True))
         else:
-            kept.append(instruction)
+            instructions.append(instruction)
             if key is not None:
                 first[key] = instruction
     if not new:
         return program
     constants = {slot: array for slot, array in program.constants.items() if slot not in new}
-    return replaced(program.with_(constants=constants), new, kept)
+    return replaced(program.with_(constants=constants), new, instructions)
 
 
 def key_of(instruction: Instruction, new: dict[Slot, Slot]) -> Hashable | None:

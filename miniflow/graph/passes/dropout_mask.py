@@ -27,7 +27,7 @@ def run(program: Program) -> Program:
     for instruction in program.instructions:
         if instruction.op is not DropoutGrad or not (pair := match(uses, instruction, ReluGrad)):
             continue
-        dropout = uses.made.get(instruction.inputs[1])
+        dropout = uses.producers.get(instruction.inputs[1])
         if dropout is not None and is_of_relu(dropout, *pair, uses):
             masked, relu_grad = instruction.output, pair[1]
             new[instruction] = [relu_grad.with_(inputs=[instruction.inputs[0], dropout.outputs[0]], outputs=[masked])]
@@ -38,7 +38,7 @@ def run(program: Program) -> Program:
 def is_of_relu(dropout: Instruction, dropout_grad: Instruction, relu_grad: Instruction, uses: Uses) -> bool:
     """Whether the gradients are those of dropout(relu(x)), in single or double precision: a scale is not rounded
     twice."""
-    relu = uses.made.get(dropout.inputs[0]) if dropout.op is Dropout else None
+    relu = uses.producers.get(dropout.inputs[0]) if dropout.op is Dropout else None
     if relu is None or relu.op is not Relu or relu_grad.inputs != [dropout_grad.output, relu.output]:
         return False
     p, dtype = dropout.attrs["p"], dropout_grad.output.dtype

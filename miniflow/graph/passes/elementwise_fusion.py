@@ -37,15 +37,15 @@ WINDOW = 16  # instructions between members: what the first one computes lives u
 def run(program: Program) -> Program:
     """The program with regions of pointwise ops as single instructions."""
     groups, uses = Groups(program), Uses(program)
-    place = {instruction: i for i, instruction in enumerate(program.instructions)}
+    position = {instruction: i for i, instruction in enumerate(program.instructions)}
     for instruction in program.instructions:
-        kind = kind_of(instruction)
-        makers = {uses.made[x] for x in instruction.inputs if x in uses.made} if kind is not None else ()
-        for maker in sorted(makers, key=place.__getitem__, reverse=True):
-            region, own = groups.of[maker], groups.of[instruction]
-            near = place[instruction] - place[region[-1]] <= WINDOW
-            if kind_of(maker) == kind and near and region is not own and fits([*region, *own]):
-                groups.merge(maker, instruction)
+        key = kind_of(instruction)
+        producers = {uses.producers[x] for x in instruction.inputs if x in uses.producers} if key is not None else ()
+        for producer in sorted(producers, key=position.__getitem__, reverse=True):
+            region, own_region = groups.of[producer], groups.of[instruction]
+            near = position[instruction] - position[region[-1]] <= WINDOW
+            if kind_of(producer) == key and near and region is not own_region and fits([*region, *own_region]):
+                groups.merge(producer, instruction)
     return groups.replaced(fuse)
 
 

@@ -58,11 +58,11 @@ def fused(update: Instruction, uses: Uses) -> dict[Instruction, list[Instruction
     gradient, norm = update.inputs[1], None
     factors: dict[str, Any] = {"multiply": (), "divide": (), "max_norm": None}
     chain: list[Instruction] = []
-    source = None if gradient.dtype in HALF else uses.made_for(gradient, ClipGradNorm)
+    source = None if gradient.dtype in HALF else uses.producer_for(gradient, ClipGradNorm)
     if source is not None and is_clip_of(source, update):
         chain.append(source)
         (gradient, norm), factors["max_norm"] = source.inputs, source.attrs["max_norm"]
-    source = None if gradient.dtype in HALF else uses.made_for(gradient, Mul, Div, UnscaleGradient)
+    source = None if gradient.dtype in HALF else uses.producer_for(gradient, Mul, Div, UnscaleGradient)
     if source is not None and (factor := factor_of(source)) is not None:
         chain.append(source)
         gradient, name, number = factor

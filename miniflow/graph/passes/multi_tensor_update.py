@@ -56,8 +56,8 @@ def merged(updates: list[Instruction], _: list[Slot]) -> Instruction:
             changed = zip(part.mutates, part.outputs, strict=True)
             outputs += [slot for position, slot in changed if position // each == group]
     joined = {name: [x for part in updates for x in part.attrs[name]] for name in op.per_parameter}
-    place = {name: common(getattr(part, name) for part in updates) for name in ("scope", "location")}
-    return first.with_(inputs=inputs, outputs=outputs, attrs={**first.attrs, **joined}, **place)
+    origin = {name: common(getattr(part, name) for part in updates) for name in ("scope", "location")}
+    return first.with_(inputs=inputs, outputs=outputs, attrs={**first.attrs, **joined}, **origin)
 
 
 def common(texts: Any) -> str:

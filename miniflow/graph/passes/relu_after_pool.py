@@ -36,7 +36,7 @@ def run(program: Program) -> Program:
 def swapped(pool: Instruction, uses: Uses) -> dict[Instruction, list[Instruction]]:
     """What takes the place of the pair and of that of its gradients, if nothing else needs what is no longer computed;
     else nothing."""
-    relu, (y, index) = uses.made.get(pool.inputs[0]), pool.outputs
+    relu, (y, index) = uses.producers.get(pool.inputs[0]), pool.outputs
     if may_miss(**pool.attrs) or relu is None or relu.op is not Relu or relu.after is not pool.after:
         return {}
     if relu.output in uses.needed or index in uses.needed:

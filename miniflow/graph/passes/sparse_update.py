@@ -77,7 +77,7 @@ def rewrite(program: Program, parameter: Slot) -> tuple[Program, str]:
     images.replacements[update] = [
         update.with_(op=SPARSE_RULES[update.op], inputs=[parameter, values, *update.inputs[2:], rows])
     ]
-    dense = {slot: values for slot, (_, values) in images.made.items()}
+    dense = {slot: values for slot, (_, values) in images.sparse.items()}
     instructions = []
     for instruction in program.instructions:
         fresh = images.replacements.get(instruction)
@@ -109,15 +109,15 @@ class Images:
     """For dense gradients of a table, their rows and values, and the instructions that make these.
 
     Attributes:
-        made: dense slot -> the slots of its rows and of its values.
+        sparse: dense slot -> the slots of its rows and of its values.
         replacements: instruction -> what takes its place.
     """
 
     def __init__(self, program: Program):
         self.program = program
         uses = Uses(program)
-        self.producers, self.consumers = uses.made, uses.readers
-        self.made: dict[Slot, tuple[Slot, Slot]] = {}
+        self.producers, self.readers = uses.producers, uses.readers
+        self.sparse: dict[Slot, tuple[Slot, Slot]] = {}
         self.replacements: dict[Instruction, list[Instruction]] = {}
 
     def of(self, slot: Slot) -> tuple[Slot, Slot]:
@@ -126,8 +126,8 @@ class Images:
         Raises:
             NotSparse: if it is not a sum of gradients of lookups.
         """
-        if slot in self.made:
-            return self.made[slot]
+        if slot in self.sparse:
+            return self.sparse[slot]
         source = self.producers.get(slot)
         if source is None or source.op not in (EmbeddingGrad, Add, *ROW_BY_ROW):
             name = source.op.function_name if source else slot.name
@@ -138,7 +138,7 @@ class Images:
             image = self._sum(source)
         else:
             image = self._row_by_row(source)
-        self.made[slot] = image
+        self.sparse[slot] = image
         return image
 
     def _grouped(
@@ -163,7 +163,7 @@ class Images:
             attrs = {"dim": 0, "sizes": sizes}
             before.append(source.with_(op=Cat, inputs=list(parts), outputs=[joined[-1]], attrs=attrs))
         image = self._grouped(source, joined[1], joined[0], *before, padding_idx=NO_PADDING, rows=None)
-        self.made.update(dict.fromkeys(inner, image))
+        self.sparse.update(dict.fromkeys(inner, image))
         return image
 
     def _terms(self, source: Instruction, inner: list[Slot]) -> list[Slot]:
@@ -172,7 +172,7 @@ class Images:
             raise NotSparse("a number is added to its gradient")
         left, right = source.inputs
         sum_before = self.producers.get(left)
-        if sum_before is None or sum_before.op is not Add or self.consumers[left] != [source]:
+        if sum_before is None or sum_before.op is not Add or self.readers[left] != [source]:
             return [left, right]
         inner.append(left)
         self.replacements[sum_before] = []
@@ -192,9 +192,9 @@ class Images:
     def check_readers(self, update: Instruction) -> None:
         """Raise NotSparse if anything else needs one of the dense gradients."""
         results = set(self.program.results)
-        for slot in self.made:
+        for slot in self.sparse:
             if slot in results:
                 raise NotSparse("its gradient is returned, or kept")
-            for reader in self.consumers[slot]:
+            for reader in self.readers[slot]:
                 if reader not in self.replacements and reader is not update and reader.op not in BLIND_TO_ZEROS:
                     raise NotSparse(f"{reader.op.function_name} reads its whole gradient")

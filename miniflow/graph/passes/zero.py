@@ -68,7 +68,7 @@ class Sharing:
     def __init__(self, program: Program, zero: Zero):
         self.program, self.zero = program, zero
         uses = Uses(program)
-        self.makers, self.readers = uses.made, uses.readers
+        self.producers, self.readers = uses.producers, uses.readers
         self.updates = [i for i in program.instructions if i.mutates]
         self.layouts = dict(self.choose())
         self.leaves = dict(self.leaves_of_gradients())
@@ -104,10 +104,12 @@ class Sharing:
             layout, slot = self.layouts.get(update.inputs[0]), update.inputs[1]
             if layout is None or layout.placement != update.inputs[0].device.placement:
                 continue
-            while (maker := self.makers.get(slot)) is not None and maker.phase == UPDATE and maker.op is not Boxing:
-                slot = maker.inputs[0]  # clipping, unscaling
+            producer = self.producers.get(slot)
+            while producer is not None and producer.phase == UPDATE and producer.op is not Boxing:
+                slot = producer.inputs[0]  # clipping, unscaling
+                producer = self.producers.get(slot)
             only = all(reader.phase == UPDATE for reader in self.readers[slot]) and slot not in self.program.outputs
-            if maker is not None and maker.op is Boxing and P in maker.inputs[0].device.sbp and only:
+            if producer is not None and producer.op is Boxing and P in producer.inputs[0].device.sbp and only:
                 yield slot, layout.with_dtype(slot.dtype)
 
     def run(self) -> Program:
