@@ -63,7 +63,9 @@ def _zero(option: str, value: Zero | None) -> Zero | None:
 
 
 def _engine(option: str, value: str | None) -> str | None:
-    return choice(option, value, (None, *PROVIDERS))
+    if value is not None and value not in PROVIDERS:
+        raise ArgumentError(f"{option}: got {value!r}; expected None or one of {', '.join(PROVIDERS)}")
+    return value
 
 
 class GraphConfig(Options):
