@@ -70,7 +70,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 class RoiAlign(Op):
     """y = the mean of points in each bin of each region; linear in x. The regions get no gradient."""
 
-    amp = "float32"
+    amp = "black"
     saves = ("rois",)
     checks_values = "infer"
 
@@ -98,7 +98,7 @@ class RoiAlign(Op):
 class RoiAlignGrad(Op):
     """dx: each cotangent, times the weights of the pixels that its bin sees, added to them. `image` is (N, H, W)."""
 
-    amp = "float32"
+    amp = "black"
     saves = ("rois",)
 
     def infer(dy, rois, *, image, spatial_scale, sampling_ratio, aligned):
