@@ -495,14 +495,14 @@ class Everything(set):
 
 
 def test_accumulation_that_mixes_up_forward_and_backward(monkeypatch):
-    def made_by_backward(slots):
+    def results_of_backward(slots):
         monkeypatch.setattr(
-            accumulation.Accumulation, "made_by_backward", property(lambda self: slots, lambda self, x: None), False
+            accumulation.Accumulation, "results_of_backward", property(lambda self: slots, lambda self, x: None), False
         )
 
-    made_by_backward(set())
+    results_of_backward(set())
     fails(test_pass_accumulation.test_a_gradient_that_no_input_has_a_part_in_is_summed_too)
-    made_by_backward(Everything())
+    results_of_backward(Everything())
     fails(test_pass_accumulation.test_what_forward_makes_is_joined_even_where_an_update_reads_it)
 
 

@@ -152,11 +152,12 @@ def roi_align(
 
     Source: He et al., "Mask R-CNN", 2017; `oneflow.roi_align`, `torchvision.ops.roi_align`.
     """
-    attrs = {"spatial_scale": float(spatial_scale), "sampling_ratio": sampling_ratio, "aligned": bool(aligned)}
     return call(
         RoiAlign,
         input,
         rois,
         output_size=per_dim("roi_align", "pooled_h, pooled_w", (pooled_h, pooled_w), 2, 0),
-        **attrs,
+        spatial_scale=float(spatial_scale),
+        sampling_ratio=per_dim("roi_align", "sampling_ratio", sampling_ratio, 1, -(2**31))[0],
+        aligned=bool(aligned),
     )

@@ -57,7 +57,8 @@ def test_a_region_that_is_not_finite_has_no_points():
     ("call", "error", "message"),
     [
         (lambda: flow.nms(BOXES, flow.zeros(2), 0.5), ShapeError, r"nms: got boxes .*3, 4.* expected \(K, 4\)"),
-        (lambda: flow.roi_align(flow.zeros(1, 2, 2), flow.ones(3, 4), 1.0, 1, 1), ShapeError, r"roi_align: got input .*\(K, 5\)"),
+        (lambda: flow.roi_align(flow.zeros(1, 2, 2), flow.ones(3, 4), 1.0, 1, 1), ShapeError,
+         r"roi_align: got input .*\(K, 5\)"),
         (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.ones(1, 5), 1.0, 1, 1), IndexRangeError,
          r"roi_align: got regions of images \[1.\]; expected 0 to 0"),
         (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.full((1, 5), np.nan), 1.0, 1, 1), IndexRangeError,
