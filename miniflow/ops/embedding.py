@@ -16,7 +16,7 @@ from miniflow.ops import split_dims
 from miniflow.ops.creation import arange, full
 from miniflow.ops.gather import gather, index_select
 from miniflow.ops.indexing import where
-from miniflow.ops.promotion import cast
+from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.scatter import scatter_reduce
 from miniflow.ops.sorting import searchsorted
 from miniflow.ops.views import check_in_range, input_shape, split_as_input, without_split
@@ -217,6 +217,7 @@ def _check(input, weight, offsets, scale_grad_by_freq, mode, per_sample_weights)
     if input.ndim not in (1, 2) or (input.ndim == 1) != (offsets is not None and offsets.ndim == 1):
         expected = "(B, N) without offsets, or (n,) and (B,)"
         raise refusal(ShapeError, "embedding_bag", expected, input=input, offsets=offsets)
+    require_floating("embedding_bag", weight._array)
     values = None if offsets is None else peek(offsets._array)
     if values is not None and values.size:
         if values[0] != 0 or (np.diff(values) < 0).any() or values[-1] > len(input):

@@ -33,6 +33,7 @@ from miniflow.ops.promotion import cast, require_floating
 from miniflow.ops.shape import sum_to_shape
 from miniflow.ops.statistics import norm
 from miniflow.ops.views import wrap_dim
+from miniflow.ops.windows import per_dim
 from miniflow.sbp import letters, signatures
 from miniflow.tensor import Tensor
 
@@ -480,6 +481,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     Raises:
         ShapeError: for fewer than 3 dims.
         ArgumentError: for a size below 1.
+        DTypeError: for a size that is no integer.
 
     Source: Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks", 2012;
     `torch.nn.functional.local_response_norm`.
@@ -487,8 +489,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     require_floating("local_response_norm", input._array)
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: got input {tuple(input.shape)}; expected (N, C, ...), 3 dims or more")
-    if size < 1:
-        raise ArgumentError(f"local_response_norm: got size={size}; expected at least 1")
+    (size,) = per_dim("local_response_norm", "size", size, 1)
     squares = pad(input * input, (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2))
     return input / (squares.unfold(1, size, 1).mean(-1) * alpha + k) ** beta
 
