@@ -105,7 +105,7 @@ def layer_norm_in_warps(rows: int, width: int) -> Launch:
 
 def softmax_of_rows(rows: int, width: int) -> Launch:
     """Softmax, a warp a row."""
-    return Launch(softmax.kept_softmax_rows, rows, reduce.WARP, [numbers(rows, width), nans(rows, width)], 4 * width)
+    return Launch(softmax.cached_softmax_rows, rows, reduce.WARP, [numbers(rows, width), nans(rows, width)], 4 * width)
 
 
 def addition(n: int) -> Launch:

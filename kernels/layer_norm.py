@@ -10,8 +10,8 @@ As in OneFlow's well-known kernel, three ways to hold a row between reading it a
 The mean comes first and then the sum of squared deviations from it, which does not cancel as sum(x^2) - mean^2 does:
 to go over a row again that is kept costs little, while one pass for both (Welford 1962) divides for each element. Of
 global memory, x is read once (three times by `long_rows`) and y written once. What is kept costs occupancy: a
-multiprocessor has 65,536 registers, 32 for each of 2,048 threads. With the 32 values of `warp_rows(32)` beside what
-else a thread needs, at most half as many threads run at once; a row of twice the width would need too many.
+multiprocessor has 65,536 registers, 32 for each of 2,048 threads, so that fewer of them run at once with the 32 values
+of `warp_rows(32)` beside what else a thread needs. Wider rows go to shared memory.
 
 The gradient of x goes the same ways, with two sums over the row instead. The parameters' gradients are sums over the
 rows: in `parameter_grad_parts` thread j of a block walks down column j of one part of the rows, so that a warp reads

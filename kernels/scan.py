@@ -30,22 +30,22 @@ def logaddexp(a, b):
 
 
 def make_scan_rows(combine):
-    """`scan_rows[rows * parts, THREADS](x, before, identity, chunk, exclusive, reverse, y)`; x and y are (rows, width).
+    """`scan_rows[rows * parts, THREADS](x, carries, identity, chunk, exclusive, reverse, y)`.
 
-    Part p is the elements from `chunk` p on, `chunk` of them at most; before (rows, parts) holds what comes before
-    each, seen in the scan's direction; it is (0, 1) where there is a single part.
+    x and y are (rows, width). Part p is the elements from `chunk` p on, `chunk` of them at most; carries (rows, parts)
+    holds what comes before each, seen in the scan's direction; it is (0, 1) where there is a single part.
 
     Args:
         combine: combine(a, b), associative; a comes first.
     """
 
     @cuda.jit
-    def scan_rows(x, before, identity, chunk, exclusive, reverse, y):
+    def scan_rows(x, carries, identity, chunk, exclusive, reverse, y):
         buffers = cuda.shared.array((2, THREADS), y.dtype)
         t = cuda.threadIdx.x
-        row, part = cuda.blockIdx.x // before.shape[1], cuda.blockIdx.x % before.shape[1]
+        row, part = cuda.blockIdx.x // carries.shape[1], cuda.blockIdx.x % carries.shape[1]
         start, stop = part * chunk, min((part + 1) * chunk, x.shape[1])
-        carry = before[row, part] if before.shape[0] > 0 else identity
+        carry = carries[row, part] if carries.shape[0] > 0 else identity
         for tile in range(0, stop - start, THREADS):
             j = tile + t
             at = stop - 1 - j if reverse else start + j
@@ -60,9 +60,9 @@ def make_scan_rows(combine):
                 else:
                     buffers[target, t] = buffers[source, t]
                 cuda.syncthreads()
-            without = carry if t == 0 else combine(carry, buffers[0, max(t - 1, 0)])
+            preceding = carry if t == 0 else combine(carry, buffers[0, max(t - 1, 0)])
             if inside:
-                y[row, at] = without if exclusive else combine(carry, buffers[0, t])
+                y[row, at] = preceding if exclusive else combine(carry, buffers[0, t])
             carry = combine(carry, buffers[0, THREADS - 1])
             cuda.syncthreads()  # the next tile overwrites the buffer
 

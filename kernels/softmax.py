@@ -49,34 +49,35 @@ def row_max(x, row, partial):
     return block_max(largest, partial)
 
 
-def make_softmax_rows(is_log, is_kept):
-    """`softmax_rows[rows, threads, stream, width * itemsize if is_kept else 0](x, y)`: y_j = exp(x_j - max) / total, or
-    its logarithm (x_j - max) - log total, with total = sum_k exp(x_k - max).
+def make_softmax_rows(is_log, is_cached):
+    """`softmax_rows[rows, threads, stream, width * itemsize if is_cached else 0](x, y)`.
+
+    y_j = exp(x_j - max) / total, or its logarithm (x_j - max) - log total, with total = sum_k exp(x_k - max).
 
     Args:
         is_log: whether y is the logarithm.
-        is_kept: whether the row lies in dynamic shared memory between the passes. A thread reads there only what it
+        is_cached: whether the row lies in dynamic shared memory between the passes. A thread reads there only what it
             wrote itself, so that no barrier is needed.
     """
 
     @cuda.jit
     def softmax_rows(x, y):
-        kept = cuda.shared.array(0, x.dtype)
+        values = cuda.shared.array(0, x.dtype)
         partial = cuda.shared.array(WARPS, x.dtype)
         row, thread, width = cuda.blockIdx.x, cuda.threadIdx.x, x.shape[1]
         largest = x.dtype.type(-math.inf)
         for j in range(thread, width, cuda.blockDim.x):
             value = x[row, j]
-            if is_kept:
-                kept[j] = value
+            if is_cached:
+                values[j] = value
             largest = max(largest, value)
         largest = block_max(largest, partial)
         total = x.dtype.type(0)
         for j in range(thread, width, cuda.blockDim.x):
-            value = (kept[j] if is_kept else x[row, j]) - largest
+            value = (values[j] if is_cached else x[row, j]) - largest
             power = math.exp(value)
-            if is_kept:
-                kept[j] = value if is_log else power
+            if is_cached:
+                values[j] = value if is_log else power
             elif not is_log:
                 y[row, j] = power
             total += power
@@ -84,15 +85,15 @@ def make_softmax_rows(is_log, is_kept):
         scale, log_total = x.dtype.type(1) / total, math.log(total)
         for j in range(thread, width, cuda.blockDim.x):
             if is_log:
-                y[row, j] = (kept[j] if is_kept else x[row, j] - largest) - log_total
+                y[row, j] = (values[j] if is_cached else x[row, j] - largest) - log_total
             else:
-                y[row, j] = (kept[j] if is_kept else y[row, j]) * scale
+                y[row, j] = (values[j] if is_cached else y[row, j]) * scale
 
     return softmax_rows
 
 
-kept_softmax_rows, long_softmax_rows = make_softmax_rows(False, True), make_softmax_rows(False, False)
-kept_log_softmax_rows, long_log_softmax_rows = make_softmax_rows(True, True), make_softmax_rows(True, False)
+cached_softmax_rows, long_softmax_rows = make_softmax_rows(False, True), make_softmax_rows(False, False)
+cached_log_softmax_rows, long_log_softmax_rows = make_softmax_rows(True, True), make_softmax_rows(True, False)
 
 
 @cuda.jit

@@ -2,17 +2,17 @@
 
     y[r, j] = exp(x[r, j] - m_r) / d_r,   m_r = max over k of x[r, k],   d_r = sum over k of exp(x[r, k] - m_r)
 
-                         reads     writes     exponentials of an element
-    three_passes         3         1          2
-    online               2         1          2, and a few more where the maximum grows
-    kept_softmax_rows    1         1          1
+                           reads     writes     exponentials of an element
+    three_passes           3         1          2
+    online                 2         1          2, and a few more where the maximum grows
+    cached_softmax_rows    1         1          1
 
 Without m_r, exp overflows from 89 on in float32. The first rung goes over a row once for the maximum, once for the sum
 and once for the result. `online` finds maximum and sum in one pass: Milakov and Gimelshein 2018, "Online normalizer
-calculation for softmax"; FlashAttention is built on it. The last, which the library runs, keeps the
-row in shared memory, where there is room for some 12,000 float32; of what a multiprocessor has, a warp then takes 4
-bytes an element, which limits how many warps run at once. A warp owns a row on all rungs: lane l takes the elements l,
-l + 32, ..., so that lanes read neighbours.
+calculation for softmax"; FlashAttention is built on it. The last, which the library runs, keeps the row in shared
+memory, where there is room for some 12,000 float32; of what a multiprocessor has, a warp then takes 4 bytes an element,
+which limits how many warps run at once. A warp owns a row on all rungs: lane l takes the elements l, l + 32, ..., so
+that lanes read neighbours.
 """
 
 import math
@@ -22,7 +22,7 @@ import numpy as np
 from miniflow.hostcuda import cuda
 from miniflow.kernels.ladders import Rung
 from miniflow.kernels.reduce import FULL, WARP, warp_max, warp_sum
-from miniflow.kernels.softmax import kept_softmax_rows
+from miniflow.kernels.softmax import cached_softmax_rows
 
 
 @cuda.jit
@@ -78,10 +78,10 @@ def online(x, y):
 
 def rungs(x: np.ndarray) -> dict[str, Rung]:
     """The launches for x (rows, width), of a floating dtype, at least one row."""
-    kernels = {"three_passes": three_passes, "online": online, "kept_softmax_rows": kept_softmax_rows}
+    kernels = {"three_passes": three_passes, "online": online, "cached_softmax_rows": cached_softmax_rows}
     y = {name: np.full(x.shape, np.nan, x.dtype) for name in kernels}
-    kept = {"kept_softmax_rows": x.shape[1] * x.itemsize}
+    shared = {"cached_softmax_rows": x.shape[1] * x.itemsize}
     return {
-        name: Rung(kernel, x.shape[0], WARP, [x, y[name]], y[name], kept.get(name, 0))
+        name: Rung(kernel, x.shape[0], WARP, [x, y[name]], y[name], shared.get(name, 0))
         for name, kernel in kernels.items()
     }

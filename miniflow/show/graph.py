@@ -120,7 +120,6 @@ def draw_box(axes: Any, xy: tuple[float, float], width: float, lines: tuple[str,
 
 def draw_arrows(axes: Any, layout: Layout, edges: list[tuple], widths: dict) -> None:
     """Every edge as a smooth curve; the arrows into one box end next to each other, in the order they come from."""
-
     for number, port in ports(layout, edges, widths).items():
         route = layout.routes[number]
         (x0, y0), *bends, (_, y1) = route

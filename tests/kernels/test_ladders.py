@@ -135,7 +135,7 @@ COUNTS = {
         "shuffle_sum": (1, 0, THREADS_OF_GRID / 32 / 65536),
         "grid_sum": (1 + reduction.GRID / 65536, (reduction.GRID + 1) / 65536, 0),
     },
-    "softmax": {"three_passes": (3, 1, 0), "online": (2, 1, 0), "kept_softmax_rows": (1, 1, 0)},
+    "softmax": {"three_passes": (3, 1, 0), "online": (2, 1, 0), "cached_softmax_rows": (1, 1, 0)},
     "pooling": {"max_pool": (9, 2, 0), "tiled": (HALO, 1, 0), "separable": (HALO, 1, 0)},
 }
 on_host = pytest.mark.skipif(

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from both import agree, numbers_of, on_device, run_kernel
 from checks import assert_close, assert_same
 from kernel_cases import CAPABILITIES, Case, compile_case, draw, run_checked
 
+from miniflow.backends.cuda.scan import CHUNK
 from miniflow.kernels.reduce import THREADS
 from miniflow.kernels.scan import LOGSUMEXPS, MAXIMA, MINIMA, PRODUCTS, SUMS
 
@@ -15,7 +17,7 @@ SCANS = {
     "min": (MINIMA, np.minimum, np.inf),
     "logsumexp": (LOGSUMEXPS, np.logaddexp, -np.inf),
 }
-NOTHING = np.zeros((0, 1), np.float32)  # comes before a single part
+NO_CARRIES = np.zeros((0, 1), np.float32)  # of a single part
 ways = pytest.mark.parametrize("exclusive, reverse", [(False, False), (False, True), (True, False), (True, True)])
 
 
@@ -41,7 +43,7 @@ def reference(x, ufunc, identity, exclusive, reverse):
 def test_scans(name, width, exclusive, reverse):
     scan, ufunc, identity = SCANS[name]
     x, y = numbers((3, width)), nans((3, width))
-    scan.rows[3, THREADS](x, NOTHING, np.float32(identity), width, exclusive, reverse, y)
+    scan.rows[3, THREADS](x, NO_CARRIES, np.float32(identity), width, exclusive, reverse, y)
     assert_close(y, reference(x, ufunc, identity, exclusive, reverse), atol=1e-4)
 
 
@@ -52,10 +54,10 @@ def test_long_rows_in_parts(name, width, chunk, exclusive, reverse):
     scan, ufunc, identity = SCANS[name]
     x, y, identity = numbers((3, width)), nans((3, width)), np.float32(identity)
     parts = -(-width // chunk)
-    totals, before = nans((3, parts)), nans((3, parts))
+    totals, carries = nans((3, parts)), nans((3, parts))
     scan.totals.block_rows[3 * parts, THREADS](x, x.reshape(-1), identity, chunk, totals)
-    scan.rows[3, THREADS](totals, NOTHING, identity, parts, True, reverse, before)
-    scan.rows[3 * parts, THREADS](x, before, identity, chunk, exclusive, reverse, y)
+    scan.rows[3, THREADS](totals, NO_CARRIES, identity, parts, True, reverse, carries)
+    scan.rows[3 * parts, THREADS](x, carries, identity, chunk, exclusive, reverse, y)
     assert_close(y, reference(x, ufunc, identity, exclusive, reverse), atol=1e-4)
 
 
@@ -63,6 +65,19 @@ def test_integers():
     x, y = draw.integers(-9, 9, (2, 300)), np.full((2, 300), 77)
     SUMS.rows[2, THREADS](x, np.zeros((0, 1), np.int64), np.int64(0), 300, False, False, y)
     assert_same(y, x.cumsum(1))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_backend_cuts_long_rows(reverse):
+    """Rows of three parts, the last one short; sums of integers are exact."""
+    x = numbers_of(np.int64, 2, 2 * CHUNK + 77)
+    assert_same(run_kernel("cuda", "Cumsum", on_device(x), dim=1, reverse=False).numpy(), x.cumsum(1))
+    for dtype in (np.int64, np.int8):
+        agree("Cumsum", x.astype(dtype), dim=1, reverse=reverse)
+        agree("CumulativeMax", x.T.astype(dtype), dim=0, reverse=reverse)
+    x = (x[:1] % 10).astype(np.float32)  # whole numbers, whose sums are exact
+    for op in ("Cumsum", "Logcumsumexp", "CumulativeMin"):
+        agree(op, x, dim=1, reverse=reverse, exact=op != "Logcumsumexp", layouts=("contiguous",))
 
 
 CASES = [

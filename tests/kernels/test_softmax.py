@@ -26,14 +26,14 @@ def log_softmax(x):
     return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
 
 
-SOFTMAX = softmax.kept_softmax_rows, softmax.long_softmax_rows
-LOG_SOFTMAX = softmax.kept_log_softmax_rows, softmax.long_log_softmax_rows
+SOFTMAX = softmax.cached_softmax_rows, softmax.long_softmax_rows
+LOG_SOFTMAX = softmax.cached_log_softmax_rows, softmax.long_log_softmax_rows
 
 
 def forward(kernel, x, block):
     y = np.full(x.shape, np.nan, x.dtype)
-    kept = kernel in (SOFTMAX[0], LOG_SOFTMAX[0])
-    kernel[x.shape[0], block, 0, x.shape[1] * x.itemsize if kept else 0](x, y)
+    cached = kernel in (SOFTMAX[0], LOG_SOFTMAX[0])
+    kernel[x.shape[0], block, 0, x.shape[1] * x.itemsize if cached else 0](x, y)
     return y
 
 
@@ -90,11 +90,11 @@ def arguments(inputs, rows, width):
 
 
 CASES = [
-    Case(f"{name} {block}", kernel, arguments(inputs, rows, width), grid, block, 4 * width if "kept" in name else 0)
+    Case(f"{name} {block}", kernel, arguments(inputs, rows, width), grid, block, 4 * width if "cached" in name else 0)
     for name, kernel, inputs in (
-        ("kept softmax", softmax.kept_softmax_rows, 1),
+        ("cached softmax", softmax.cached_softmax_rows, 1),
         ("long softmax", softmax.long_softmax_rows, 1),
-        ("kept log softmax", softmax.kept_log_softmax_rows, 1),
+        ("cached log softmax", softmax.cached_log_softmax_rows, 1),
         ("long log softmax", softmax.long_log_softmax_rows, 1),
         ("softmax grad", softmax.softmax_grad_rows, 2),
         ("log softmax grad", softmax.log_softmax_grad_rows, 2),

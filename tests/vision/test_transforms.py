@@ -225,7 +225,7 @@ ERRORS = [
     (lambda: F.solarize(IMAGE, "a"), ArgumentError, "solarize: got threshold='a'; expected at most 1"),
     (lambda: F.crop(IMAGE, "a", 1, 2, 2), ArgumentTypeError, "crop: got top='a', .*expected integers"),
     (lambda: transforms.RandomRotation(3, center=1), ArgumentTypeError, "RandomRotation: got center=1"),
-    (lambda: transforms.RandomAffine(3, shear="ab"), ArgumentError, "RandomAffine: got degrees='ab'"),
+    (lambda: transforms.RandomAffine(3, shear="ab"), ArgumentError, "RandomAffine: got shear='ab'"),
     (lambda: transforms.RandomChoice([]), ArgumentError, r"RandomChoice: got transforms=\[\]; expected at least one"),
     (lambda: F.hflip(np.zeros((3, 3))), ArgumentTypeError, "hflip: got .*expected an image of Pillow, or a tensor"),
     (lambda: F.vflip(flow.zeros(3)), ShapeError, r"vflip: got img \(3,\); expected \(..., C, H, W\)"),

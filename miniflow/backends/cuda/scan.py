@@ -18,7 +18,7 @@ CHUNK = 16 * THREADS  # elements of a part of a long row
 ENOUGH = 256  # blocks that keep a device busy: so many rows are not cut
 
 
-def scan(kernels_of: kernels.Scan, y: DeviceArray, x: DeviceArray, identity: Any, dim: int, reverse: bool) -> None:
+def scan(scans: kernels.Scan, y: DeviceArray, x: DeviceArray, identity: Any, dim: int, reverse: bool) -> None:
     """Run the kernels of a scan over contiguous rows along `dim`, and put their results into `y`."""
     if y.size == 0:
         return
@@ -27,12 +27,12 @@ def scan(kernels_of: kernels.Scan, y: DeviceArray, x: DeviceArray, identity: Any
     shape = rows, width = (y.size // x.shape[-1], x.shape[-1])
     x, number = x.reshape(shape), as_number(identity, y.dtype)
     parts = 1 if rows >= ENOUGH else -(-width // CHUNK)
-    before, nothing = (empty((n, m), y.dtype, y.device_index) for n, m in ((rows, parts), (0, 1)))
+    carries, no_carries = (empty(size, y.dtype, y.device_index) for size in ((rows, parts), (0, 1)))
     if parts > 1:
-        launch(kernels_of.totals.block_rows, rows * parts, THREADS, x, x.reshape(-1), number, CHUNK, before)
-        launch(kernels_of.rows, rows, THREADS, before, nothing, number, parts, True, reverse, before)
-    chunk, before = (CHUNK, before) if parts > 1 else (width, nothing)
-    launch(kernels_of.rows, rows * parts, THREADS, x, before, number, chunk, False, reverse, result.reshape(shape))
+        launch(scans.totals.block_rows, rows * parts, THREADS, x, x.reshape(-1), number, CHUNK, carries)
+        launch(scans.rows, rows, THREADS, carries, no_carries, number, parts, True, reverse, carries)
+    chunk, carries = (CHUNK, carries) if parts > 1 else (width, no_carries)
+    launch(scans.rows, rows * parts, THREADS, x, carries, number, chunk, False, reverse, result.reshape(shape))
     copy_into(y, result.view(lambda a: np.moveaxis(a, -1, dim)))
 
 

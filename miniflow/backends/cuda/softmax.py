@@ -23,12 +23,12 @@ def threads_for(width: int) -> int:
     return WARP if driver().emulated else max(WARP, min(THREADS, 1 << (width // 8).bit_length()))
 
 
-def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int, kept: Any = None) -> None:
+def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int, cached: Any = None) -> None:
     """Run a kernel over contiguous rows along `dim`, and put its results into `out`.
 
     Args:
         rows: the kernel.
-        kept: the one that keeps a row in shared memory, for those that fit.
+        cached: the one that keeps a row in shared memory, for those that fit.
     """
     if out.size == 0:
         return
@@ -38,8 +38,8 @@ def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int, kept: A
     width = moved[0].shape[-1] if out.ndim else 1
     shape = (out.size // width, width)
     arguments, size = [x.reshape(shape) for x in (*moved, result)], width * out.itemsize
-    if kept is not None and size <= kernels.SHARED_BYTES:
-        launch(kept, shape[0], threads_for(width), *arguments, shared=size)
+    if cached is not None and size <= kernels.SHARED_BYTES:
+        launch(cached, shape[0], threads_for(width), *arguments, shared=size)
     else:
         launch(rows, shape[0], threads_for(width), *arguments)
     if not is_last:
@@ -48,7 +48,7 @@ def by_rows(rows: Any, out: DeviceArray, *arrays: DeviceArray, dim: int, kept: A
 
 @kernel("cuda")
 def softmax(y, x, *, dim):
-    by_rows(kernels.long_softmax_rows, y, x, dim=dim, kept=kernels.kept_softmax_rows)
+    by_rows(kernels.long_softmax_rows, y, x, dim=dim, cached=kernels.cached_softmax_rows)
 
 
 @kernel("cuda")
@@ -58,7 +58,7 @@ def softmax_grad(dx, dy, y, *, dim):
 
 @kernel("cuda")
 def log_softmax(y, x, *, dim):
-    by_rows(kernels.long_log_softmax_rows, y, x, dim=dim, kept=kernels.kept_log_softmax_rows)
+    by_rows(kernels.long_log_softmax_rows, y, x, dim=dim, cached=kernels.cached_log_softmax_rows)
 
 
 @kernel("cuda")

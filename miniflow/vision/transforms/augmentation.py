@@ -195,15 +195,16 @@ class ColorJitter(Transform):
         return img
 
 
-def angles(op: str, degrees: Ends, counts: Sequence[int] = (2,)) -> list[float]:
-    """The ends of ranges; those of x are -x and x."""
+def angles(op: str, counts: Sequence[int] = (2,), **argument: Ends) -> list[float]:
+    """The ends of the ranges that an argument gives; those of x are -x and x."""
+    (degrees,) = argument.values()
     ends = [-degrees, degrees] if isinstance(degrees, Real) else list(degrees)
     fits = (
         len(ends) in counts
         and are_numbers(ends, len(ends))
         and all(a <= b for a, b in zip(ends[::2], ends[1::2], strict=True))
     )
-    require(fits, op, f"a number of at least 0, or {' or '.join(map(str, counts))} ends of ranges", degrees=degrees)
+    require(fits, op, f"a number of at least 0, or {' or '.join(map(str, counts))} ends of ranges", **argument)
     return ends
 
 
@@ -220,7 +221,7 @@ class RandomRotation(Transform):
         fill: Fill = 0,
     ):  # fmt: skip
         super().__init__(locals())
-        self.degrees = angles("RandomRotation", degrees)
+        self.degrees = angles("RandomRotation", degrees=degrees)
         check_center("RandomRotation", center)
 
     @staticmethod
@@ -249,9 +250,9 @@ class RandomAffine(Transform):
         interpolation: Mode = NEAREST, fill: Fill = 0, center: Point | None = None,
     ):  # fmt: skip
         super().__init__(locals())
-        self.degrees = angles("RandomAffine", degrees)
+        self.degrees = angles("RandomAffine", degrees=degrees)
         check_center("RandomAffine", center)
-        self.shear = None if shear is None else angles("RandomAffine", shear, (2, 4))
+        self.shear = None if shear is None else angles("RandomAffine", (2, 4), shear=shear)
         fits = translate is None or (len(translate) == 2 and all(0 <= x <= 1 for x in translate))
         require(fits, "RandomAffine", "two numbers from 0 to 1", translate=translate)
         require_ranges("RandomAffine", TINY, math.inf, scale=scale or (1, 1))
