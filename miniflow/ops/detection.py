@@ -114,6 +114,7 @@ class RoiAlignGrad(Op):
         return call(RoiAlign, ddx, *ctx.saved, output_size=tuple(input_shape(ctx)[2:]), **attrs), None
 
 
+@takes_tensors
 def roi_align(
     input: Tensor,
     rois: Tensor,

@@ -54,6 +54,7 @@ DropoutGrad = make_op(Formula.of(_dropout_grad, "dropout_grad"), "gray")
 add_gradient(DropoutGrad, "dy")(_dropout_grad)
 
 
+@takes_tensors
 def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

@@ -66,6 +66,7 @@ def test_a_region_that_is_not_finite_has_no_points():
         (lambda: flow.roi_align(flow.zeros(1, 1, 0, 2), flow.zeros(1, 5), 1.0, 1, 1), ShapeError, "with pixels"),
         (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2).long(), flow.zeros(1, 5), 1.0, 1, 1), DTypeError, "floating"),
         (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.zeros(1, 5), 1.0, -1, 1), ArgumentError, "pooled_h"),
+        (lambda: flow.roi_align(flow.zeros(1, 1, 2, 2), flow.zeros(1, 5), "a", 1, 1), ArgumentError, "scale='a'"),
     ],
 )  # fmt: skip
 def test_errors(call, error, message):

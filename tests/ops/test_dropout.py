@@ -10,7 +10,7 @@ from checks import assert_close, assert_same, check_op
 from philox_reference import words_reference
 
 import miniflow as flow
-from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DTypeError, ShapeError
 from miniflow.ops.dropout import dropout
 from miniflow.ops.generator import Generator
 
@@ -69,6 +69,7 @@ def test_dropout_in_place_has_the_gradient_of_dropout():
 
 
 ERRORS = [
+    (lambda: flow.nn.functional.dropout(flow.ones(3), "a"), ArgumentTypeError, "dropout: got .*p='a'"),
     (lambda: dropout(flow.ones(2), 1.5), ArgumentError, r"dropout: got p=1.5; expected a probability from 0 to 1"),
     (lambda: dropout(flow.ones(2), math.nan), ArgumentError, "dropout: got p=nan"),
     (lambda: dropout(flow.tensor([1, 2])), DTypeError, "dropout: got int64; expected a floating dtype"),
