@@ -50,7 +50,7 @@ def filling(compute: Callable, kernel: Any) -> Callable:
 
     What dispatch calls, which may be a shorter way, gives the same bits.
     """
-    if kernel.returns or kernel.ufunc is not None:
+    if kernel is None or kernel.returns or kernel.ufunc is not None:  # `Split` has the kernels of its views
         return compute
 
     def run(*arrays: Any, **attrs: Any) -> Any:
@@ -123,7 +123,8 @@ def share_memory(x: Any, y: Any) -> bool:
 
 def _check_infer(op: type[Op], announced: Any, outputs: list[Any]) -> None:
     pairs = announced if isinstance(announced, list) else [announced]
-    assert len(pairs) == len(outputs) == len(op.outputs), (
+    varies = op.view and not op.single
+    assert len(pairs) == len(outputs) and (varies or len(outputs) == len(op.outputs)), (
         f"{op.__name__}: {len(outputs)} outputs, infer has {len(pairs)}"
     )
     for (shape, kind), y in zip(pairs, outputs, strict=True):

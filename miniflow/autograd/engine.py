@@ -268,7 +268,7 @@ class BackwardPass:
         node.needs = needs = edges if needed is None else [e is not None and e[0] in needed for e in edges]
         if needed is not None and not any(needs):
             return
-        is_unshared = node.op.view and cotangents[0]._version is None and not self.create_graph
+        is_unshared = node.op.view and node.op.single and cotangents[0]._version is None and not self.create_graph
         gradients = node.op.backward(node, *cotangents)
         if is_unshared and gradients._view is not None and gradients._view[0] is cotangents[0]:
             gradients._view = gradients._version = None  # the cotangent, which nobody else has, ends here

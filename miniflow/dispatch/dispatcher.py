@@ -99,7 +99,7 @@ class Op:
     per_parameter: tuple[str, ...] = ()  # attributes that are lists with one entry for each parameter
 
     # made by `__init_subclass__`
-    single: bool  # whether it has one result
+    single: bool  # whether it has one result; what has a number of results that varies says False
     saved_inputs: tuple[tuple[int, int | None], ...] = ()  # their positions, with those of `saved_if_needed`
     saved_outputs: tuple[int, ...] = ()
     kernels: dict[type, Callable]  # what computes it, for each type of arrays that it was called with
@@ -114,7 +114,8 @@ class Op:
         if "function_name" not in cls.__dict__:
             cls.function_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         cls.kernels = {}
-        cls.single = len(cls.outputs) == 1
+        if "single" not in cls.__dict__:
+            cls.single = len(cls.outputs) == 1
         if "infer" in cls.__dict__ or cls.saves:
             names = [p.name for p in inspect.signature(cls.infer).parameters.values() if p.kind is not p.KEYWORD_ONLY]
             inputs = [n for n in cls.saves if n in names]  # a name that both have is the input's
@@ -144,6 +145,11 @@ class Op:
     def show(attrs: dict[str, Any]) -> str | None:
         """The attributes as programs of graphs print them; None for `name=value`."""
         return None
+
+    @classmethod
+    def views(cls, attrs: dict[str, Any]) -> Sequence[tuple[type[Op], dict[str, Any]]]:
+        """How an operator takes its views, which is what graphs record: for each an operator and its attributes."""
+        return ((cls, attrs),)
 
     @classmethod
     def regenerate_view(cls, parent: Tensor, attrs: dict) -> tuple | None:
@@ -201,6 +207,11 @@ def call(op: type[Op], *inputs: Any, **attrs: Any) -> Any:
         result = np.ascontiguousarray(result)
     if not op.single:
         outputs = tuple([wrap(array if type(array) is ndarray else as_array(array)) for array in result])
+        if op.view:
+            parent = inputs[0]
+            version = parent._shared_version()
+            for output, (view, view_attrs) in zip(outputs, op.views(attrs), strict=True):
+                output._version, output._view = version, (parent, view, view_attrs, version.value)
         if tracked:
             record(op, inputs, attrs, outputs)
         return outputs
@@ -301,6 +312,9 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
         if is_array(x):
             if getattr(x, "is_symbolic", False) or isinstance(x, BufferArray):
                 check_one_device(op, arrays)
+            if op.view and not op.single:
+                op.kernels[x.__class__] = several_views(op)
+                return op.kernels[x.__class__]
             if hasattr(x, "kernel_for"):
                 op.kernels[x.__class__] = x.kernel_for(op)
                 return op.kernels[x.__class__]
@@ -312,6 +326,18 @@ def find_kernel(op: type[Op], arrays: list) -> Callable:
                 op.kernels[x.__class__] = kernel_on(op, device)
             return op.kernels[x.__class__]
     refuse(op, arrays, arrays[0])
+
+
+def several_views(op: type[Op]) -> Callable:
+    """What computes an `op` that makes several views: the kernels of these."""
+
+    def run(x: Any, **attrs: Any) -> list:
+        kernels = [
+            (view.kernels.get(x.__class__) or find_kernel(view, [x]), of_view) for view, of_view in op.views(attrs)
+        ]
+        return [kernel(x, **of_view) for kernel, of_view in kernels]
+
+    return run
 
 
 def refuse(op: type[Op], inputs: Sequence, x: Any) -> NoReturn:

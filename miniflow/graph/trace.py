@@ -293,7 +293,9 @@ class Tracer:
             inputs = [self.slot_of(x) if is_array(x) else x for x in arrays]
             if op.view:
                 op.infer(*arrays, **attrs)  # as eager mode lays out its operand
-                return self._view(op, self.symbol_of(arrays[0]), attrs)
+                symbol = self.symbol_of(arrays[0])
+                views = [self._view(view, symbol, view_attrs) for view, view_attrs in op.views(attrs)]
+                return views[0] if op.single else tuple(views)
             results = [self.new_memory(slot) for slot in self.emit(op, inputs, attrs)]
             return results[0] if op.single else tuple(results)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
 
 from miniflow.dispatch.call_errors import takes_tensors
-from miniflow.dispatch.dispatcher import Op, call
+from miniflow.dispatch.dispatcher import MOST_KNOWN, Op, call
 from miniflow.dtype import promote_types
 from miniflow.errors import ArgumentError, DTypeError, ShapeError
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast
-from miniflow.ops.views import sizes_of, wrap_dim
+from miniflow.ops.views import Slice, SliceIntoZeros, input_shape, sizes_of, sliced_shape, split_as_input, wrap_dim
 from miniflow.sbp import letters, letters_but, signatures
 from miniflow.tensor import Tensor
 
@@ -42,8 +43,8 @@ class Cat(Op):
     def backward(ctx, dy):
         sizes, dim = ctx.attrs["sizes"], ctx.attrs["dim"]
         starts = accumulate(sizes, initial=0)
-        parts = zip(starts, sizes, ctx.needs, strict=False)
-        return tuple([dy.narrow(dim, start, size) if needed else None for start, size, needed in parts])
+        each = zip(starts, sizes, ctx.needs, strict=False)
+        return tuple([dy.narrow(dim, start, size) if needed else None for start, size, needed in each])
 
 
 def _one_dtype(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -139,6 +140,44 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return call(Stack, *tensors, dim=wrap_dim("stack", dim, tensors[0]._array.ndim + 1))
 
 
+class Split(Op):
+    """Consecutive parts along `dim`: views. Those of a size keep the dim, those of size None are one index, without it.
+
+    The tape has one node for all parts. Graphs record a `Slice` for each.
+    """
+
+    amp = "clear"
+    view = True
+    single = False
+
+    def infer(x, *, dim, sizes):
+        return [(sliced_shape("split", x.shape, **index), x.dtype) for _, index in parts(dim, sizes)]
+
+    @classmethod
+    def views(cls, attrs):
+        return parts(**attrs)
+
+    def backward(ctx, *dys):
+        dim, sizes = ctx.attrs["dim"], ctx.attrs["sizes"]
+        if None not in dys:
+            return call(Stack, *dys, dim=dim) if sizes[0] is None else call(Cat, *dys, dim=dim, sizes=sizes)
+        shape = {"shape": input_shape(ctx), **split_as_input(ctx)}
+        given = [(dy, index) for dy, (_, index) in zip(dys, parts(dim, sizes), strict=True) if dy is not None]
+        return functools.reduce(operator.add, [call(SliceIntoZeros, dy, **index, **shape) for dy, index in given])
+
+
+@functools.lru_cache(MOST_KNOWN)
+def parts(dim: int, sizes: tuple[int | None, ...]) -> tuple[tuple[type[Op], dict[str, Any]], ...]:
+    """How `Slice` takes the parts of `Split`.
+
+    >>> [attrs["index"] for _, attrs in parts(0, (2, 3))]
+    [(slice(0, 2, None), Ellipsis), (slice(2, 5, None), Ellipsis)]
+    """
+    starts = accumulate([1 if size is None else size for size in sizes], initial=0)
+    along = [i if size is None else slice(i, i + size) for i, size in zip(starts, sizes, strict=False)]
+    return tuple([(Slice, {"index": (slice(None),) * dim + (part, ...)}) for part in along])
+
+
 @method
 def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`.
@@ -167,11 +206,9 @@ def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int 
         if sizes < 0 or sizes == 0 and total:
             raise ShapeError(f"split: got split_size={sizes} for dim {dim} of size {total}; expected at least 1")
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)] if total else [0]
-    if sum(sizes) != total or any(size < 0 for size in sizes):
+    elif sum(sizes) != total or any(size < 0 for size in sizes):
         raise ShapeError(f"split: got sizes {list(sizes)} for dim {dim}; expected sizes that add up to {total}")
-    return tuple(
-        [tensor.narrow(dim, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
-    )
+    return call(Split, tensor, dim=dim, sizes=tuple([int(size) for size in sizes]))
 
 
 @method
@@ -219,7 +256,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     dim = wrap_dim("unbind", dim, input._array.ndim)
     if not input._array.ndim:
         raise ShapeError("unbind: got a 0-dim tensor; expected at least 1 dim")
-    return tuple([input.select(dim, i) for i in range(input._array.shape[dim])])
+    return call(Split, input, dim=dim, sizes=(None,) * input._array.shape[dim])
 
 
 @method

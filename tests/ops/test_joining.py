@@ -77,6 +77,18 @@ def test_parts_of_a_split_keep_their_gradients_apart():
     assert_same(x.grad, np.repeat([2.0, 0.0, 3.0], 4).reshape(3, 4))
 
 
+def test_parts_of_a_split_share_one_node_and_stay_views():
+    x = on_device(A.copy()).requires_grad_()
+    y = x * 2.0
+    first, second, third = y.split(1)
+    assert first.grad_fn is second.grad_fn is third.grad_fn
+    second.mul_(5.0)
+    assert_same(y, A * [[2.0], [10.0], [2.0]])
+    assert_same(third, A[2:] * 2.0)
+    (y.sum() + third.sum() * 3.0 + second.sum()).backward()
+    assert_same(x.grad, np.repeat([2.0, 20.0, 8.0], 4).reshape(3, 4))
+
+
 def test_empty_splits():
     assert [y.shape for y in flow.zeros(0, 2).split(3)] == [(0, 2)]
     assert [y.shape for y in flow.zeros(0, 2).chunk(2)] == [(0, 2), (0, 2)]
