@@ -32,6 +32,7 @@ import miniflow as flow
 from miniflow.autograd import grad as gradients_of
 from miniflow.autograd import gradcheck, gradgradcheck
 from miniflow.dtype import as_dtype, dtype
+from miniflow.errors import GradientCheckError
 from miniflow.tensor import Tensor
 
 __all__ = [
@@ -90,7 +91,7 @@ def check_op(
         grad: whether gradients are checked: of all floating arrays, or of those at these positions.
         gradient: "dense"; "sparse" if most true gradients are zero (max, indexing); "zero" if all are (floor);
             "any" if they may be.
-        second, third: check second order by finite differences; third order as well.
+        second, third: check second order by finite differences along random directions; third order as well.
         layouts: memory layouts of the inputs under which values and gradients must not change.
         graph: whether the function can be recorded by nn.Graph, and then gives the same bits; False for shapes that
             depend on values.
@@ -294,18 +295,47 @@ def _check_accumulation(function, inputs, checked, seed) -> None:
 def _check_higher_order(function, inputs, checked, third, seed) -> None:
     count_comparison()
     tensors = to_tensors(inputs, "float64", checked)
-    gradgradcheck(function, tensors, seed=seed)
+
+    def first(*arguments):
+        """The gradients of the outputs contracted with the last of the arguments."""
+        values, weights = arguments[: len(tensors)], arguments[len(tensors) :]
+        wanted = [values[i] for i in checked]
+        found = gradients_of(_differentiable(function(*values)), wanted, weights, create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None and g.requires_grad)
+
+    weights = _cotangents(_differentiable(function(*tensors)), seed + 1)
+    _check_along_directions(first, [*tensors, *[w.requires_grad_() for w in weights]], seed)
     if third:
-        weights = _cotangents(_differentiable(function(*tensors)), seed + 2)
+        weights = _cotangents(weights, seed + 2)
+        gradgradcheck(lambda *values: first(*values, *weights), tensors, seed=seed)
 
-        def first(*values):
-            wanted = [values[i] for i in checked]
-            found = gradients_of(
-                _differentiable(function(*values)), wanted, weights, create_graph=True, allow_unused=True
-            )
-            return tuple(g for g in found if g is not None and g.requires_grad)
 
-        gradgradcheck(first, tensors, seed=seed)
+def _check_along_directions(function, inputs, seed, *, count=2, eps=1e-6, atol=1e-5, rtol=1e-5) -> None:
+    """The derivative along random directions, in which all inputs move at once, is what the gradients say.
+
+    One number, which two calls give, for what finite differences of each element give with two calls for each: of a
+    wrong gradient almost no direction is right. If one is wrong, `gradcheck` says where.
+    """
+    moving = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    outputs = _differentiable(function(*inputs))
+    cotangents = _cotangents(outputs, seed)
+    computed = gradients_of(outputs, [inputs[i] for i in moving], cotangents, allow_unused=True)
+    weights = [as_array(c) for c in cotangents]
+    for direction_seed in range(seed + 3, seed + 3 + count):
+        directions = [as_array(v) for v in _cotangents([inputs[i] for i in moving], direction_seed)]
+
+        def value(step, directions=directions):
+            moved = list(inputs)
+            for i, direction in zip(moving, directions, strict=True):
+                moved[i] = on_device(np.asarray(as_array(inputs[i]) + step * direction)).requires_grad_()
+            outputs = _differentiable(function(*moved))
+            return sum(float(np.sum(as_array(y) * w)) for y, w in zip(outputs, weights, strict=True))
+
+        terms = [as_array(g) * v for g, v in zip(computed, directions, strict=True) if g is not None]
+        actual, expected = sum(float(t.sum()) for t in terms), (value(eps) - value(-eps)) / (2 * eps)
+        if not abs(actual - expected) <= atol + rtol * sum(float(np.abs(t).sum()) for t in terms):
+            gradcheck(function, inputs, seed=seed, atol=1e-5, rtol=1e-4, check_alive=False)
+            raise GradientCheckError(f"the derivative along a direction is {actual:.9g}, by differences {expected:.9g}")
 
 
 def _check_layouts(function, inputs, checked, layouts, seed) -> None:

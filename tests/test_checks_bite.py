@@ -114,6 +114,36 @@ def test_a_wrong_backward_is_rejected(monkeypatch, name, wrong):
     reject(name)
 
 
+def one_off_by_a_hundredth(g: Tensor) -> Tensor:
+    """A hundredth too large in one element."""
+    factor = np.ones(g.shape)
+    factor.flat[0] = 1.01
+    return g * flow.tensor(factor)
+
+
+WRONG_ONCE = {name: WRONGS[name] for name in ("zero", "sign flipped", "permuted")} | {"one": one_off_by_a_hundredth}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ONCE)
+@pytest.mark.parametrize("name", OPS)
+def test_a_wrong_second_derivative_is_rejected(monkeypatch, name, wrong):
+    """The first gradient is right, its own backward is not."""
+
+    class Twisted(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, g):
+            return g.clone()
+
+        @staticmethod
+        def backward(ctx, dg):
+            return WRONG_ONCE[wrong](dg)
+
+    op = OPS[name][0]
+    right = op.backward
+    monkeypatch.setattr(op, "backward", staticmethod(lambda ctx, *dy: each(right(ctx, *dy), Twisted.apply)))
+    reject(name)
+
+
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("wrong", ["zero", "permuted", "off by 1.01"])
 def test_one_wrong_gradient_of_several_is_rejected(monkeypatch, wrong, position):
