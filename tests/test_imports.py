@@ -36,6 +36,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules but th
     ["graph"],
     ["func"],
     [""],  # miniflow/__init__.py, the public names
+    ["serve"],
     ["onnx"],  # is imported when it is first used
     ["mock_torch", "warm"],
     ["__main__"],
@@ -45,6 +46,7 @@ LATER = {  # imported by name when first used, by a module that stands below
     ("", "onnx"): "it imports the public names",
     ("hostcuda.choice", "hostcuda.host"): "the executor takes long to load",
     ("backends.memory", "backends.cuda"): "the first array on a CUDA device loads what makes it",
+    ("graph.graph", "serve"): "graph.save(path, serve=True) makes a model of a repository",
     ("graph.onnxruntime", "onnx"): "a graph is exported to the engine that it asks for",
     ("serialization.states", "graph.serialize"): "flow.load finds a graph in the file",
 }

@@ -50,6 +50,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.amp.grad_scaler import GradScaler
@@ -72,6 +73,7 @@ from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from miniflow.optim.optimizer import Optimizer
+from miniflow.serialization.states import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -549,6 +551,22 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             skipper = self._grad_scaler if recording.skips else None
             schedules = [(self._optimizers.index(s.optimizer), s) for s in self._schedulers]
             yield Parts(recording.program, plan.config, plan.tree, recording.result, skipper, schedules)
+
+    def save(self, path: str | os.PathLike, *, serve: bool = False, **options: Any) -> None:
+        """Write the graph as it is after its last call, as `flow.save(graph, path)` does.
+
+        Args:
+            path: of the folder.
+            serve: whether the folder becomes a model for `python -m miniflow.serve`, with the graph in `1/model`.
+            options: those of `miniflow.serve.prepare`, if it is to be served.
+
+        Raises:
+            GraphError, CheckpointError, FileWriteError: see `flow.save`, and `miniflow.serve.prepare`.
+        """
+        if serve:
+            import_module("miniflow.serve.repository").save_model(self, path, **options)
+        else:
+            save(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike, map_location: Any = None) -> serialize.LoadedGraph:

@@ -1,0 +1,148 @@
+"""A model repository of NVIDIA Triton in OneFlow's layout.
+
+    MODELS/
+        resnet18/
+            config.pbtxt    what Triton is told; one that is there already is left as it is
+            1/              a version; the largest is served
+                model/      what `flow.save(graph, folder)` wrote
+                model.py    lets Triton's Python backend run it
+
+Source: the documentation of https://github.com/Oneflow-Inc/serving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from miniflow.errors import ArgumentError
+from miniflow.serialization.atomic import writing
+from miniflow.serialization.states import GRAPH, save
+from miniflow.serve.config import CONFIG, message_class, write_config
+from miniflow.serve.saved import SavedModel
+
+LARGEST_BATCH = 8  # of a graph that was saved with fewer rows
+DELAY = 2000  # microseconds
+MODEL = '''"""Lets Triton serve the graph in the folder `model` beside this file; `miniflow.serve.prepare` wrote it."""
+
+from miniflow.serve.triton import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+'''
+
+
+def prepare(
+    folder: str | os.PathLike,
+    *,
+    names: bool = False,
+    max_batch_size: int | None = None,
+    engines: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Make a model repository of a folder that holds folders of `flow.save(graph, folder)`, or of one such folder.
+
+    A saved graph moves to `1/model` in its folder. Files that are there already are left as they are, so the call can
+    be repeated.
+
+    Args:
+        folder: of models.
+        names: whether inputs and outputs that have a name in the graph (arguments by name, keys of dicts) are called
+            so; else INPUT_0, INPUT_1 ... and OUTPUT_0 ..., by position.
+        max_batch_size: how many rows a batch may have; by default as many as the graph was saved with, or 8 if those
+            are fewer and the graph can be run with more. 0: requests have the shapes of the saved graph.
+        engines: name of a model -> "openvino" or "tensorrt", which runs it in place of the replay.
+
+    Returns:
+        the folders of the models.
+
+    Raises:
+        ArgumentError: if there is no model, or one has no batch of `max_batch_size` rows.
+        CheckpointError: for a saved graph that cannot be loaded.
+        FileWriteError: if the files cannot be written.
+
+    >>> import miniflow as flow, tempfile
+    >>> class Double(flow.nn.Graph):
+    ...     def build(self, x):
+    ...         return 2 * x
+    >>> graph = Double()
+    >>> _ = graph(flow.ones(4, 3))
+    >>> with tempfile.TemporaryDirectory() as models:
+    ...     flow.save(graph, models + "/double")
+    ...     (model,) = prepare(models)
+    ...     sorted(path.relative_to(model).as_posix() for path in model.rglob("*.*"))
+    ['1/model.py', '1/model/graph.json', '1/model/weights.safetensors', 'config.pbtxt']
+    """
+    found = models_in(folder)
+    unknown = set(engines or ()) - {model.name for model in found}
+    if unknown or not found:
+        got = f"engines for {sorted(unknown)}" if unknown else f"{folder}"
+        raise ArgumentError(
+            f"serve: got {got}; expected models, of {[model.name for model in found]}: folders that "
+            "flow.save(graph, folder) wrote"
+        )
+    for model in found:
+        prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
+    return found
+
+
+def save_model(graph: Any, folder: str | os.PathLike, **options: Any) -> None:
+    """Save a graph as version 1 of the model that a folder is; see `prepare`."""
+    folder = Path(folder).absolute()
+    with writing("save", folder):
+        (folder / "1").mkdir(parents=True, exist_ok=True)
+    save(graph, folder / "1" / "model")
+    prepare(folder, **options)
+
+
+def models_in(folder: str | os.PathLike) -> list[Path]:
+    """The folders of models in a folder, or the folder itself, if it is one of a model."""
+    folder = Path(folder).absolute()
+    places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+    found = [path for path in places if (path / GRAPH).exists() or (path / CONFIG).exists() or versions_of(path)]
+    return [folder] if folder in found else found
+
+
+def versions_of(model: Path) -> list[int]:
+    """The versions in the folder of a model that hold a graph, in order."""
+    names = [path.parent.parent.name for path in model.glob(f"*/model/{GRAPH}")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def prepare_model(
+    model: Path, names: bool = False, max_batch_size: int | None = None, engine: str | None = None
+) -> None:
+    """Write what is missing in the folder of one model; see `prepare`."""
+    if (model / GRAPH).exists():
+        target = model / "1" / "model"
+        target.mkdir(parents=True)
+        for path in [path for path in model.iterdir() if path.is_file() and path.name != CONFIG]:
+            path.rename(target / path.name)
+    versions = versions_of(model)
+    if not versions:
+        raise ArgumentError(f"serve: {model} has no version; expected a folder 1/model that flow.save(graph) wrote")
+    if not (model / CONFIG).exists():
+        saved = SavedModel(model / str(versions[-1]) / "model")
+        write_config(model, config_of(saved, model.name, names, max_batch_size, engine))
+    for version in versions:
+        path = model / str(version) / "model.py"
+        if not path.exists():
+            path.write_text(MODEL, encoding="utf-8")
+
+
+def config_of(saved: SavedModel, name: str, names: bool, max_batch_size: int | None, engine: str | None) -> Any:
+    """The config of a saved graph."""
+    if max_batch_size is None:
+        max_batch_size = max(saved.rows, LARGEST_BATCH) if saved.can_resize else saved.rows
+    config = message_class()(name=name, backend="python", max_batch_size=max_batch_size)
+    for tensors, found in ((config.input, saved.inputs), (config.output, saved.outputs)):
+        for i, tensor in enumerate(found):
+            dims = tensor.shape[1:] if max_batch_size else tensor.shape
+            called = names and tensor.name or f"{'INPUT' if found is saved.inputs else 'OUTPUT'}_{i}"
+            tensors.add(name=called, data_type=f"TYPE_{tensor.datatype}", dims=dims)
+    config.instance_group.add(count=1, kind="KIND_CPU" if saved.device.type == "cpu" else "KIND_GPU")
+    if max_batch_size:
+        config.dynamic_batching.max_queue_delay_microseconds = DELAY
+    if engine is not None:
+        config.parameters.add(key="xrt", value={"string_value": engine})
+    return config

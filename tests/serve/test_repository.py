@@ -1,0 +1,218 @@
+"""A folder of saved graphs becomes a model repository in OneFlow's layout; what the user wrote stays."""
+
+import ast
+import re
+
+import pytest
+from google.protobuf import text_format
+
+import miniflow as flow
+from miniflow import nn
+from miniflow.errors import ArgumentError, CheckpointError, GraphError
+from miniflow.serve import ServedModel, prepare, read_config
+from miniflow.serve.config import message_class
+
+
+class Pair(nn.Graph):
+    """Takes tensors by position and by name, and returns a dict."""
+
+    def build(self, x, *, mask):
+        return {"sum": x + mask, "count": (mask > 0).to(flow.int64)}
+
+
+class Step(nn.Graph):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def build(self, x):
+        return self.module(x)
+
+
+def pair(rows=4):
+    graph = Pair()
+    graph(flow.ones(rows, 3), mask=flow.zeros(rows, 3))
+    return graph
+
+
+def called(module, *shape):
+    graph = Step(module)
+    graph(flow.ones(*shape))
+    return graph
+
+
+def parsed(text):
+    return text_format.Parse(text, message_class()())
+
+
+PAIR = """
+name: "pair" backend: "python" max_batch_size: 16
+input [ { name: "INPUT_0" data_type: TYPE_FP32 dims: [ 3 ] }, { name: "INPUT_1" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "OUTPUT_0" data_type: TYPE_FP32 dims: [ 3 ] }, { name: "OUTPUT_1" data_type: TYPE_INT64 dims: [ 3 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+dynamic_batching { max_queue_delay_microseconds: 2000 }
+"""
+
+
+def test_a_saved_graph_becomes_a_model(tmp_path):
+    flow.save(pair(16), tmp_path / "pair")
+    assert prepare(tmp_path) == [tmp_path / "pair"]
+    files = sorted(path.relative_to(tmp_path / "pair").as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert files == ["1/model.py", "1/model/graph.json", "1/model/weights.safetensors", "config.pbtxt"]
+    assert read_config(tmp_path / "pair") == parsed(PAIR)
+    source = (tmp_path / "pair" / "1" / "model.py").read_text()
+    assert len(source.splitlines()) <= 6
+    assert "from miniflow.serve.triton import TritonPythonModel" in ast.unparse(ast.parse(source))
+
+
+def test_prepare_can_be_repeated(tmp_path):
+    flow.save(pair(), tmp_path / "pair")
+    prepare(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert prepare(tmp_path) == prepare(tmp_path / "pair") == [tmp_path / "pair"]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_graph_save_writes_the_same_as_prepare(tmp_path):
+    graph = pair()
+    graph.save(tmp_path / "a" / "pair", serve=True)
+    graph.save(tmp_path / "b_pair")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b_pair").rename(tmp_path / "b" / "pair")
+    prepare(tmp_path / "b")
+    a, b = ({p.relative_to(r): p.read_bytes() for p in r.rglob("*.*")} for r in (tmp_path / "a", tmp_path / "b"))
+    assert a == b and len(a) == 4
+
+
+def test_a_graph_is_saved_again_under_the_config_of_the_user(tmp_path):
+    graph = pair()
+    graph.save(tmp_path / "pair", serve=True)
+    mine = (tmp_path / "pair" / "config.pbtxt").read_text().replace("max_batch_size: 4", "max_batch_size: 2 # mine")
+    (tmp_path / "pair" / "config.pbtxt").write_text(mine)
+    graph.save(tmp_path / "pair", serve=True)
+    assert (tmp_path / "pair" / "config.pbtxt").read_text() == mine
+
+
+def test_names_of_the_graph_if_asked(tmp_path):
+    pair().save(tmp_path / "pair", serve=True, names=True)
+    config = read_config(tmp_path / "pair")
+    assert [x.name for x in config.input] == ["INPUT_0", "mask"]
+    assert [x.name for x in config.output] == ["sum", "count"]
+    x, mask = flow.randn(2, 3), flow.tensor([[1.0, 0, 0], [0, 2, 0]])
+    (found,) = ServedModel(tmp_path / "pair").answer([{"mask": mask, "INPUT_0": x}])
+    assert (found["sum"] == x + mask).all() and found["count"].tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_engine_and_batch_of_the_options(tmp_path):
+    flow.save(pair(), tmp_path / "pair")
+    prepare(tmp_path, max_batch_size=0, engines={"pair": "openvino"})
+    config = read_config(tmp_path / "pair")
+    assert [list(x.dims) for x in config.input] == [[4, 3], [4, 3]] and not config.HasField("dynamic_batching")
+    assert [(p.key, p.value.string_value) for p in config.parameters] == [("xrt", "openvino")]
+
+
+def test_graphs_without_a_batch(tmp_path):
+    class Scale(nn.Graph):
+        def build(self, x, factor):
+            return x * factor
+
+    graph = Scale()
+    graph(flow.ones(4, 3), flow.tensor(2.0))
+    graph.save(tmp_path / "scale", serve=True)
+    config = read_config(tmp_path / "scale")
+    assert config.max_batch_size == 0 and [list(x.dims) for x in config.input] == [[4, 3], []]
+    (found,) = ServedModel(tmp_path / "scale").answer([{"INPUT_0": flow.ones(4, 3), "INPUT_1": flow.tensor(3.0)}])
+    assert found["OUTPUT_0"].tolist() == [[3.0] * 3] * 4
+
+
+def saved(folder, module, *shape):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    flow.save(called(module, *shape), folder)
+
+
+def test_every_version_gets_its_file_and_the_largest_is_served(tmp_path):
+    for version in (9, 10):
+        saved(tmp_path / "linear" / str(version) / "model", nn.Linear(3, version), 4, 3)
+    prepare(tmp_path)
+    assert sorted(p.parent.name for p in tmp_path.glob("linear/*/model.py")) == ["10", "9"]
+    model = ServedModel(tmp_path / "linear")
+    assert model.version == 10 and model.answer([{"INPUT_0": flow.ones(1, 3)}])[0]["OUTPUT_0"].shape == (1, 10)
+
+
+# what is refused
+
+
+def test_folders_without_models(tmp_path):
+    (tmp_path / "notes").mkdir()
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ArgumentError, match=f"serve: got {folder}; expected models, of "):
+            prepare(folder)
+    flow.save(pair(), tmp_path / "pair")
+    with pytest.raises(ArgumentError, match=r"engines for \['other'\]; expected models, of \['pair'\]"):
+        prepare(tmp_path, engines={"other": "openvino"})
+
+
+def test_damaged_graphs(tmp_path):
+    flow.save(pair(), tmp_path / "pair")
+    (tmp_path / "pair" / "graph.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="is not the program of a graph"):
+        prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [(nn.BatchNorm1d(3), "changes buffers: call eval()"), (nn.Dropout(0.5), "draws random numbers: call eval()")],
+)
+def test_graphs_that_do_not_answer_from_their_inputs_alone(tmp_path, module, why):
+    with pytest.raises(GraphError, match=re.escape(why)):
+        called(module, 4, 3).save(tmp_path / "model", serve=True)
+
+
+def test_training_graphs(tmp_path):
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(3, 2)
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    graph = Train()
+    graph(flow.ones(4, 3))
+    with pytest.raises(GraphError, match=r"serve: Train_\d+ trains: save one without an optimizer"):
+        graph.save(tmp_path / "train", serve=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of TYPE_FP32 \[4\]; expected TYPE_FP32 \[3\], as the graph"),
+        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of TYPE_FP64 \[3\]; expected TYPE_FP32 \[3\]"),
+        ("INPUT_1", "INPUT_2", r"config.pbtxt names \['INPUT_0', 'INPUT_2'\]; the graph has 2"),
+        ("INPUT_1", "INPUT_0", r"config.pbtxt names \['INPUT_0'\]; the graph has 2"),
+        ("max_batch_size: 4", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 4"),
+        ("max_batch_size: 4", "max_batch_size 4", "cannot read .*config.pbtxt: 3:16"),
+    ],
+)
+def test_configs_that_do_not_fit(tmp_path, old, new, why):
+    pair().save(tmp_path / "pair", serve=True)
+    path = tmp_path / "pair" / "config.pbtxt"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ArgumentError, match=why):
+        ServedModel(tmp_path / "pair")
+
+
+def test_configs_that_say_less(tmp_path):
+    """Some outputs only, dims of any size, fields that are not known here."""
+    pair().save(tmp_path / "pair", serve=True)
+    (tmp_path / "pair" / "config.pbtxt").write_text(
+        'backend: "oneflow" max_batch_size: 2 version_policy { latest { num_versions: 1 } } '
+        'input { name: "INPUT_1" data_type: TYPE_FP32 dims: -1 } input { name: "INPUT_0" data_type: TYPE_FP32 dims: 3 }'
+        'output { name: "OUTPUT_1" data_type: TYPE_INT64 dims: 3 label_filename: "labels.txt" }'
+    )
+    model = ServedModel(tmp_path / "pair")
+    (found,) = model.answer([{"INPUT_0": flow.zeros(1, 3), "INPUT_1": flow.tensor([[5.0, -1.0, 0.0]])}])
+    assert {name: y.tolist() for name, y in found.items()} == {"OUTPUT_1": [[1, 0, 0]]}
