@@ -192,6 +192,7 @@ _defer(
         "mock_torch": "miniflow.mock_torch",
         "onnx": "miniflow.onnx",
         "optimizer": "miniflow.graph.job_optimizer",
+        "profiler": "miniflow.profiler",
         "vision": "miniflow.vision",
         "vmap": "miniflow.func:vmap",
     },

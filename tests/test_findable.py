@@ -60,6 +60,6 @@ def test_no_file_of_operators_is_long():
 def test_the_root_holds_what_users_know():
     public = {path.stem for path in OPS.parent.glob("*.py")}
     assert public == {
-        "__init__", "__main__", "cuda", "device", "distributions", "dtype", "errors", "linalg", "mock_torch", "sbp",
-        "special", "tensor", "typing", "warm",
+        "__init__", "__main__", "cuda", "device", "distributions", "dtype", "errors", "linalg", "mock_torch",
+        "profiler", "sbp", "special", "tensor", "typing", "warm",
     }  # fmt: skip

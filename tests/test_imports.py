@@ -29,7 +29,7 @@ LAYERS = [  # from the ground up; a package stands for all of its modules but th
     ["linalg", "special"],
     ["nn"],
     ["optim", "serialization", "distributed"],
-    ["utils", "distributions"],
+    ["utils", "distributions", "profiler"],
     ["data"],
     ["vision", "utils.vision"],
     ["show"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 # Composed of public functions, and imported by nothing in the core: files and folders of miniflow/
 LIBRARY = """
-__main__ warm distributions linalg mock_torch special data func show graph/job_optimizer
+__main__ warm distributions linalg mock_torch profiler special data func show graph/job_optimizer
 autograd/gradcheck nn/image nn/modules/combined_margin nn/modules/distance nn/utils/fusion nn/utils/named_norms
 nn/utils/parametrizations nn/utils/parametrize nn/utils/prune
 ops/__main__ ops/ctc_loss ops/distance ops/einsum ops/gather_nd ops/grid_sample ops/likelihood_losses

@@ -11,7 +11,7 @@ import numpy as np
 from miniflow.backends import memory
 from miniflow.dispatch.call_errors import refuse_operand
 from miniflow.dispatch.dispatcher import refuse_shared_elements
-from miniflow.dispatch.tape import FREED, Leaf, Node, Version, ancestors, modes
+from miniflow.dispatch.tape import FREED, Leaf, Node, Version, ancestors, modes, profiled
 from miniflow.errors import ArgumentError, AutogradError, DeviceError, ShapeError
 from miniflow.ops.arithmetic import add
 from miniflow.ops.creation import ones_like, zeros_like
@@ -225,6 +225,7 @@ class BackwardPass:
                     cotangents[i] = None
         self.roots = [x._edge for x in tensors], cotangents
 
+    @profiled(lambda self: "backward")
     def run(self) -> None:
         previous, modes.enabled = modes.enabled, self.create_graph
         autocast, modes.autocast = modes.autocast, None  # gradients have the dtypes of what they belong to

@@ -287,7 +287,8 @@ def update(
         if device.is_global:
             first.update(op, arrays, attrs)
         else:
-            kernel_of(device.type, op.__name__).run(*arrays, **attrs)
+            run = kernel_of(device.type, op.__name__).run
+            (run if modes.profiler is None else modes.profiler.timed(op, run))(*arrays, **attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:

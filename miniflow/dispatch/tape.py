@@ -8,6 +8,7 @@ always newer than what it consumes, walking nodes newest first meets every node 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
@@ -41,6 +42,7 @@ class _Modes(threading.local):
         tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded.
         global_layout: None, or the placement and SBP of `global_mode`.
         watcher: None, or the `graph.recording.Recording` that wants to see calls of modules and of backward.
+        profiler: None, or the `profiler.profile` that measures what this thread does.
     """
 
     enabled = True
@@ -48,9 +50,26 @@ class _Modes(threading.local):
     tracer: Any = None
     global_layout: tuple | None = None
     watcher: Any = None
+    profiler: Any = None
 
 
 modes = _Modes()
+
+
+def profiled(name: Callable[[Any], str]) -> Callable[[Callable], Callable]:
+    """Decorate a method that is a range of a profile; `name` takes its object."""
+
+    def decorate(method: Callable) -> Callable:
+        @functools.wraps(method)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if modes.profiler is None:
+                return method(self, *args, **kwargs)
+            with modes.profiler.range(name(self)):
+                return method(self, *args, **kwargs)
+
+        return run
+
+    return decorate
 
 
 def is_grad_enabled() -> bool:

@@ -54,7 +54,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from miniflow.amp.grad_scaler import GradScaler
-from miniflow.dispatch.tape import modes
+from miniflow.dispatch.tape import modes, profiled
 from miniflow.errors import ArgumentError, ArgumentTypeError, GraphError, GraphTraceError, PickleError
 from miniflow.graph import describe, dynamic, picture, serialize
 from miniflow.graph.attributes import GraphAttributes
@@ -166,6 +166,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     # calling
 
+    @profiled(lambda self: type(self).__name__)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.tracer is not None or modes.autocast is not None:
             self._heed_modes()

@@ -21,7 +21,7 @@ import numpy as np
 
 from miniflow.device import by_device
 from miniflow.dispatch.dispatcher import update
-from miniflow.dispatch.tape import enable_grad, modes
+from miniflow.dispatch.tape import enable_grad, modes, profiled
 from miniflow.dtype import bfloat16, float16, float32
 from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, ShapeError
 from miniflow.formulas.scalar import is_number
@@ -159,6 +159,7 @@ class Optimizer(ExplainsArguments):
             rows.append(row)
         return list(map(list, zip(*rows, strict=True)))
 
+    @profiled(lambda self: f"Optimizer.step#{self._name}.step")
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.graph import lower
 from miniflow.graph.ir import Program
 
@@ -50,7 +51,6 @@ PIPELINE = (
 )
 GLOBAL = 4  # how many of them run on programs over global arrays, before these are lowered
 VARIABLE = "MINIFLOW_DEBUG_PASS"
-USER = 6  # calls from the line that calls a graph to `run_passes`: where warnings point
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def run_passes(program: Program, config: Any, report: list[PassRecord] | None = 
     if shown not in (*PIPELINE, "ALL"):
         warnings.warn(
             f"{VARIABLE}={shown!r} shows nothing; expected ALL or one of {', '.join(dict.fromkeys(PIPELINE))}.",
-            stacklevel=USER,
+            stacklevel=user_level(),
         )
     for number, name in enumerate(PIPELINE):
         if number == GLOBAL:

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
+from miniflow.backends.runtime_defaults import user_level
 from miniflow.graph.ir import UPDATE, Instruction, Program, Scalar, Slot, substitute
 from miniflow.graph.uses import Uses
 from miniflow.nn.utils.clip_grad import ClipGradNorm, ClipGradValue, TotalNorm
@@ -34,7 +35,6 @@ from miniflow.optim.sparse import SPARSE_RULES, GroupRows
 # zero rows stay zero, if the other inputs are plain numbers
 ROW_BY_ROW = (Mul, Div, Cast, Clone, UnscaleGradient, ClipGradNorm, ClipGradValue)
 BLIND_TO_ZEROS = (AnyNonFinite, TotalNorm)
-USER = 8  # calls from the line that calls a graph to `run`: where warnings point
 
 
 class NotSparse(Exception):
@@ -56,7 +56,7 @@ def run(program: Program, sparse_parameters: Collection[str]) -> Program:
                 note = f"{parameter.name} is updated as a whole: {reason}"
             notes += [note] if note else []
     if notes:
-        warnings.warn(f"{program.name}: is_sparse=True: " + "; ".join(notes), stacklevel=USER)
+        warnings.warn(f"{program.name}: is_sparse=True: " + "; ".join(notes), stacklevel=user_level())
     return program
 
 

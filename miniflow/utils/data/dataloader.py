@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.nn.arguments import AT_LEAST_0, ExplainsArguments, check_range
 from miniflow.ops.generator import Generator
@@ -123,6 +124,10 @@ class DataLoader(ExplainsArguments):
 
     def __iter__(self) -> Iterator[Any]:
         """An epoch: the batches in turn."""
+        batches = self._batches()
+        return batches if modes.profiler is None else modes.profiler.each("enumerate(DataLoader)", batches)
+
+    def _batches(self) -> Iterator[Any]:
         seed = int(randint(0, 2**48, (1,), device="cpu", generator=self.generator).item())
         batched = self.batch_sampler is not None
         tasks = self.batch_sampler if batched else self.sampler
