@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from miniflow.hostcuda.errors import CudaDeviceError
 from miniflow.hostcuda.stream_order import ALL, HOST, handle_of, record_work, wait
@@ -83,18 +84,49 @@ class CurrentDevice(threading.local):
 current = CurrentDevice()
 
 
+class Deallocations:
+    """`context.deallocations`: memory that waits to be freed, of which there never is any here."""
+
+    is_locked = False
+
+    def __len__(self) -> int:
+        return 0
+
+    def clear(self) -> None:
+        """Return at once: memory is freed as soon as no array uses it."""
+
+    @contextmanager
+    def disable(self) -> Iterator[None]:
+        """A block in which a GPU frees nothing."""
+        yield
+
+
 class Device:
     """A pretend GPU, which is its own context, and an entry of `cuda.gpus`: `with cuda.gpus[1]:` makes it current."""
 
     compute_capability = (9, 0)
-    supports_float16 = True
+    supports_float16, supports_bfloat16 = True, False
+    deallocations = Deallocations()
 
     def __init__(self, index: int):
         self.id = index
         self.name = "miniflow host executor (CPU)"
+        self.uuid = f"GPU-{UUID(int=index)}"
         vars(self).update(LIMITS)
 
     device = property(lambda self: self)
+
+    def get_primary_context(self) -> Device:
+        """The context of the device: itself."""
+        return self
+
+    def push(self) -> None:
+        """Make the device current until `pop`."""
+        self.__enter__()
+
+    def pop(self) -> None:
+        """Make the device current that was so before `push`."""
+        self.__exit__()
 
     def get_memory_info(self) -> MemoryInfo:
         """Free and total bytes: this computer's memory, of which nothing that is in use is subtracted."""

@@ -322,6 +322,10 @@ def is_cuda_array(obj: Any) -> bool:
     return isinstance(obj, DeviceNDArray | MappedNDArray)
 
 
+is_cuda_ndarray = is_cuda_array
+DeviceNDArrayBase = DeviceRecord = DeviceNDArray
+
+
 def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     """A device array for an object that is or has one, which its method `__hostcuda_array__` returns.
 

@@ -20,6 +20,7 @@ import ctypes
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -37,8 +38,11 @@ def package() -> Any:
     """The package `numba.cuda` of numba-cuda, for compiling to PTX.
 
     Raises:
-        ImportError: if it is not installed, or if NUMBA_ENABLE_CUDASIM=1 puts the simulator in its place.
+        ImportError: if it is not installed, or if the simulator (NUMBA_ENABLE_CUDASIM=1) or the host executor
+            (`drop_in`) stands in its place.
     """
+    if hasattr(sys.modules.get("numba.cuda"), "is_host_executor"):
+        raise ImportError("the host executor stands in for numba.cuda: import it from miniflow.hostcuda for PTX")
     if importlib.util.find_spec("numba_cuda") is None:
         raise ImportError("compiling to PTX needs numba-cuda and its toolkit wheels: pip install 'numba-cuda[cu13]'")
     cuda = submodule("random").cuda  # which importing numba.cuda alone leaves out

@@ -64,6 +64,32 @@ def numba_with_kernels() -> Any:
     return numba
 
 
+class CUDAVectorize:
+    """What `numba.vectorize(signatures, target="cuda")` makes universal functions with."""
+
+    decorate = staticmethod(vectorize)
+
+    def __init__(self, function: Callable, *layout: str, **options: Any):
+        self.function, self.layout, self.signatures = function, layout, []
+
+    def add(self, signature: Any) -> None:
+        """Accept arguments of these types as well."""
+        self.signatures.append(signature)
+
+    def disable_compile(self) -> None:
+        """Accept no others, as always."""
+
+    def build_ufunc(self) -> UniversalFunction:
+        """The universal function for all signatures."""
+        return self.decorate(self.signatures, *self.layout)(self.function)
+
+
+class CUDAGUFuncVectorize(CUDAVectorize):
+    """The same for `numba.guvectorize`."""
+
+    decorate = staticmethod(guvectorize)
+
+
 class UniversalFunction:
     """A universal function. Results are on the device if an argument is, else on the host."""
 
