@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -23,9 +23,9 @@ from miniflow.hostcuda.errors import CudaDeviceError
 from miniflow.hostcuda.stream_order import ALL, HOST, handle_of, record_work, wait
 
 __all__ = """
-    Event Stream close current_context default_stream defer_cleanup detect event event_elapsed_time get_current_device
-    gpus legacy_default_stream list_devices per_thread_default_stream profile_start profile_stop profiling
-    select_device stream synchronize
+    Event MemoryInfo Stream close current_context default_stream defer_cleanup detect event event_elapsed_time
+    get_current_device gpus legacy_default_stream list_devices per_thread_default_stream profile_start
+    profile_stop profiling require_context select_device stream synchronize
 """.split()
 
 LIMITS = {  # of an H100, compute capability 9.0; names as numba.cuda's devices have them
@@ -207,6 +207,11 @@ def current_context(devnum: int | None = None) -> Device:
     return get_current_device() if devnum is None else select_device(devnum)
 
 
+def require_context(function: Callable) -> Callable:
+    """The function itself: on a GPU, it would first make a context."""
+    return function
+
+
 def list_devices() -> DeviceList:
     """All pretend devices."""
     return gpus
@@ -241,6 +246,15 @@ class Stream:
     def synchronize(self) -> None:
         """Return at once: nothing is under way. Checks take note."""
         wait(HOST, record_work(self))
+
+    def add_callback(self, callback: Callable[[Stream, int, Any], Any], arg: Any = None) -> None:
+        """Call `callback(stream, status, arg)` when the work given so far is finished: now."""
+        callback(self, 0, arg)
+
+    async def async_done(self) -> Stream:
+        """The stream, when the work given so far is finished: at once."""
+        self.synchronize()
+        return self
 
     @contextmanager
     def auto_synchronize(self) -> Iterator[Stream]:

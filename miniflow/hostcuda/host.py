@@ -28,6 +28,7 @@ is_host_executor = True
 """Only the host executor's `cuda` has this name: `getattr(cuda, "is_host_executor", False)`."""
 
 reduce = Reduce
+shared_array, local_array = INTRINSICS["shared"].array, INTRINSICS["local"].array
 CudaSupportError, KernelRuntimeError = CudaDeviceError, KernelLaunchError
 dispatcher = SimpleNamespace(CUDADispatcher=Kernel)
 vectorizers = SimpleNamespace(CUDAVectorize=CUDAVectorize, CUDAGUFuncVectorize=CUDAGUFuncVectorize)

@@ -56,7 +56,7 @@ def _table() -> dict[str, Any]:
         else:
             table[name] = Intrinsic(name)
     for name, short in VECTORS.items():
-        table[name] = table[short] = Intrinsic(name)
+        table[name] = table[short] = table[short.replace("longlong", "long")] = Intrinsic(name)
     return table
 
 

@@ -212,6 +212,13 @@ class Kernel:
         """The argument types that it accepts, if they were given; else those that it was compiled for."""
         return self.explicit or list(self.overloads)
 
+    nopython_signatures = signatures
+
+    @property
+    def specialized(self) -> bool:
+        """Whether it accepts one list of argument types only."""
+        return len(self.explicit) == 1
+
     def inspect_host(self, signature: Any = None, stage: str = "python") -> str:
         """The kernel after a stage of the compiler.
 

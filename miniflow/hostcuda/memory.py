@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -26,8 +26,8 @@ from miniflow.hostcuda.errors import (
 )
 
 __all__ = """
-    as_cuda_array device_array device_array_like is_cuda_array managed_array mapped_array mapped_array_like pinned
-    pinned_array pinned_array_like to_device
+    as_cuda_array device_array device_array_like is_cuda_array managed_array mapped mapped_array mapped_array_like
+    pinned pinned_array pinned_array_like to_device
 """.split()
 ALIGNMENT = 256  # bytes, as cudaMalloc aligns
 GARBAGE = 0xFF  # NaN as a float, -1 as an integer
@@ -195,6 +195,18 @@ class DeviceNDArray:
         np.copyto(target, source, casting="unsafe")
         self.allocation.mark_written(target)
 
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """`self[item]`, in a stream."""
+        return self._view(self.host, stream)[item]
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """`self[key] = value`, in a stream."""
+        self._view(self.host, stream)[key] = value
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceNDArray]:
+        """Views of `section` elements each of a 1-D array; the last may be shorter."""
+        return (self._view(self.host[i : i + section], stream) for i in range(0, parts_of(self), section))
+
     def __iter__(self) -> Iterator[Any]:
         """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
         return (self[i] for i in range(len(self)))
@@ -246,6 +258,36 @@ class MappedNDArray(np.ndarray):
     def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
         """Results of computations are plain arrays."""
         return np.asarray(array)[()] if return_scalar else np.asarray(array)
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """A NumPy array with the same elements; or `ary` filled, which must have that shape and dtype."""
+        if ary is None:
+            return np.array(self)
+        self._copy(self, ary, "copy_to_host")
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Fill this array from another of its shape and dtype."""
+        self._copy(np.asarray(ary), self, "copy_to_device")
+
+    @staticmethod
+    def _copy(source: Any, target: Any, operation: str) -> None:
+        check_alike(source, target, operation)
+        target[...] = source
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[MappedNDArray]:
+        """Views of `section` elements each of a 1-D array; the last may be shorter."""
+        return (self[i : i + section] for i in range(0, parts_of(self), section))
+
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """`self[item]`."""
+        return self[item]
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """`self[key] = value`."""
+        self[key] = value
+
+    is_c_contiguous, is_f_contiguous = DeviceNDArray.is_c_contiguous, DeviceNDArray.is_f_contiguous
 
 
 # Making arrays, and recognising them
@@ -312,6 +354,13 @@ def mapped_array_like(ary: Any, stream: Any = 0, **options: bool) -> MappedNDArr
     return pinned_array_like(ary).view(MappedNDArray)
 
 
+@contextmanager
+def mapped(*arylist: np.ndarray, **options: Any) -> Iterator[Any]:
+    """A block in which kernels use host arrays in place; gives one mapped array, or a list of several."""
+    arrays = [array.view(MappedNDArray) for array in arylist]
+    yield arrays[0] if len(arrays) == 1 else arrays
+
+
 def pinned(*arylist: np.ndarray) -> Any:
     """On a GPU, lock the arrays' pages for the block; no effect here."""
     return nullcontext()
@@ -342,6 +391,13 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     raise DeviceArrayTypeError(
         f"as_cuda_array: {type(obj).__name__} is not an array of the host executor; to_device copies a NumPy array"
     )
+
+
+def parts_of(array: Any) -> int:
+    """The elements of an array that `split` cuts: a 1-D one."""
+    if array.ndim != 1:
+        raise DeviceArrayError(f"split takes a 1-D array, got shape {array.shape}; ravel() it")
+    return len(array)
 
 
 # Layouts and indices, checked by the rules of numba's device arrays
