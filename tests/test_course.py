@@ -299,6 +299,10 @@ RIGHT = {  # lesson, a part of its solution, and other code that does the same: 
         18, "start = max([free[stage], *arrived])",
         "start = max([end for (s, *_), (_, end) in times.items() if s == stage] + arrived + [0.0])",
     ),
+    "a stack of times": (
+        21, "totals[name] = totals.get(name, 0) + end - start",
+        "totals.setdefault(name, 0)\n        totals[name] += end - start",
+    ),
     "pairs counted as one number": (
         19, "np.add.at(matrix, (labels, answers), 1)",
         "matrix += np.bincount(labels * classes + answers, minlength=classes**2).reshape(classes, classes)",
