@@ -1,8 +1,8 @@
 """`flow.save(graph, folder)` and `flow.load(folder)`: a compiled graph without the Python code of its model.
 
-The folder holds two files: `graph.json`, the program as it was recorded (see `saved.program`), and
-`weights.safetensors`, the values of parameters, buffers, states of optimizers and constants. Passes run again when the
-graph is loaded, so that a folder written on one machine fits another.
+The folder holds one file, `graph.safetensors`: the values of parameters, buffers, states of optimizers and constants,
+and, among its metadata, the program as it was recorded (see `saved.program`). Passes run again when the graph is
+loaded, so that a folder written on one machine fits another.
 
 A training graph can be saved too, and goes on where it stopped. The numbers that change from step to step are in
 `LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set, or follow the

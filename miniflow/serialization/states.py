@@ -53,13 +53,9 @@ Location = str | device | dict[Any, Any] | placement | Callable[[Tensor, str], T
 STRUCTURE, CHECKSUM = "miniflow.structure", "miniflow.crc32"
 BY_NAME = {t.name: t.numpy for t in ALL}
 SUPPORTED = ", ".join(t.name for t in ALL)
-FORMATS = {  # element type in a safetensors file -> name of a dtype
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
-    "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-}  # fmt: skip
 MAPPINGS, SEQUENCES = {"dict": dict, "ordered": OrderedDict}, {"tuple": tuple, "size": Size}
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-GRAPH, GRAPHS = "graph.json", "miniflow.graph.serialize"  # graphs are folders; a layer above, imported when needed
+GRAPH, GRAPHS = "graph.safetensors", "miniflow.graph.serialize"  # in its folder; a layer above, imported when needed
 FOREIGN = {  # first bytes -> what such a file is
     b"PK\x03\x04": "a zip archive, as torch.save and numpy.savez write",
     b"\x80": "a pickle, as torch.save, oneflow.save and pickle.dump write",
@@ -120,8 +116,17 @@ def save(
         ) from None
     if global_dst_rank not in (None, *world.owned()):
         return
-    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in packer.arrays.items()}
-    metadata = {"format": "pt", STRUCTURE: structure}
+    write_file(path, packer.arrays, {STRUCTURE: structure})
+
+
+def write_file(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """Write a safetensors file whole or not at all, with a checksum among its metadata.
+
+    Raises:
+        FileWriteError: if it cannot be written.
+    """
+    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}
+    metadata = {"format": "pt", **metadata}
     metadata[CHECKSUM] = checksum(arrays, metadata)
     with writing("save", path), replacing(path) as temporary:
         safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
@@ -177,13 +182,9 @@ def load(
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)
-    if (path / GRAPH).exists():
+    if (path / GRAPH).exists() or (path / "graph.json").exists():
         return import_module(GRAPHS).load_graph(path, map_location)
-    _refuse_foreign(path)
     arrays, metadata = read_file(path)
-    expected = metadata.pop(CHECKSUM, None)
-    if expected is not None and expected != checksum(arrays, metadata):
-        raise CheckpointError(f"load: {path} is damaged: its checksum is wrong; restore an intact copy")
     if STRUCTURE not in metadata:
         return {name: _tensor(array, "cpu", map_location) for name, array in arrays.items()}
     try:
@@ -363,7 +364,12 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file, checked by the library against the file's size."""
+    """The arrays and the metadata of a safetensors file, checked against its size and, if it has one, its checksum.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged, or of another kind.
+    """
+    _refuse_foreign(path)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -383,6 +389,9 @@ def read_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
                 f"load: tensor {name!r} in {path} has dtype {array.dtype}; expected one of {SUPPORTED}: "
                 "convert it in the program that wrote it"
             )
+    expected = metadata.pop(CHECKSUM, None)
+    if expected is not None and expected != checksum(arrays, metadata):
+        raise CheckpointError(f"load: {path} is damaged: its checksum is wrong; restore an intact copy")
     return arrays, metadata
 
 
@@ -394,15 +403,3 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
     for _, array in sorted(arrays.items()):
         crc = zlib.crc32(array.reshape(-1).view(np.uint8), crc)
     return f"{crc:08x}"
-
-
-def parse(content: bytes, path: Path) -> dict[str, np.ndarray]:
-    """The arrays, not to be written to, in the bytes of a safetensors file, which was read from `path`."""
-    try:
-        entries = dict(safetensors.deserialize(content))
-        return {
-            name: np.frombuffer(entry["data"], BY_NAME[FORMATS[entry["dtype"]]]).reshape(entry["shape"])
-            for name, entry in entries.items()
-        }
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"load: {path} is not an intact safetensors file: {error}; it was damaged") from error

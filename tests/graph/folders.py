@@ -6,9 +6,8 @@ from compare import count_comparison
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.graph.saved.folder import checksum
-
-GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+from miniflow.graph.saved.folder import DOCUMENT
+from miniflow.serialization.states import GRAPH, read_file, write_file
 
 
 class Predict(nn.Graph):
@@ -61,10 +60,16 @@ def trained(folder, optimizer=None, scaler=None, plain=True):
     return graph
 
 
-def sign(document, folder):
+def document_of(folder):
+    """The JSON object in the file of a graph."""
+    return json.loads(read_file(folder / GRAPH)[1][DOCUMENT])
+
+
+def sign(document, folder, weights=None):
     """Write a document with the right checksum: what somebody would do who means harm."""
-    document["checksum"] = checksum(document)
-    (folder / GRAPH).write_text(json.dumps(document))
+    arrays = read_file(folder / GRAPH)[0] if weights is None else weights
+    text = document if isinstance(document, str) else json.dumps(document)
+    write_file(folder / GRAPH, arrays, {DOCUMENT: text})
 
 
 def assert_equal(a, b):

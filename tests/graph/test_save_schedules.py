@@ -1,12 +1,11 @@
 """A graph that was saved goes on with its schedules."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
 from checks import assert_same
-from folders import GRAPH, sign
+from folders import document_of, sign
 from twins import SCHEDULERS
 
 import miniflow as flow
@@ -190,7 +189,7 @@ def saved(tmp_path_factory):
     graph = Train(MORE["schedules of schedules"][0])
     graph(X[0])
     flow.save(graph, folder)
-    return folder, json.loads((folder / GRAPH).read_text())
+    return folder, document_of(folder)
 
 
 def inner(document):
