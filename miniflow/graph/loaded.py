@@ -45,8 +45,8 @@ class LoadedGraph:
             its betas. A momentum that was 0 has no buffer and stays without effect.
     """
 
-    def __init__(self, parts: Parts, numbers: dict[str, Any]) -> None:
-        self._parts, self.numbers = parts, numbers
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self.numbers = parts, parts.numbers
         self.program_recorded, self.config = parts.program, parts.config
         self.program = run_passes(parts.program, parts.config)
         if parts.program.is_global:

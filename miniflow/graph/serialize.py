@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
@@ -30,17 +29,18 @@ from miniflow.errors import CheckpointError
 from miniflow.graph.config import PASSES, GraphConfig
 from miniflow.graph.ir import Program, Scalar, Slot
 from miniflow.graph.loaded import LoadedGraph, kind_of
-from miniflow.graph.nested import DICT, SEQUENCE, Tree
+from miniflow.graph.nested import DICT, SEQUENCE
 from miniflow.graph.overlap import sharing
 from miniflow.graph.passes.zero import MODES, Zero
 from miniflow.graph.replay import check_state
 from miniflow.graph.saved import program as programs
-from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
+from miniflow.graph.saved.attributes import is_draw
+from miniflow.graph.saved.fields import Reader, each, flag, integer, named, one_of, optional, record, refuse, text
 from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.schedules import decode_schedules, encode_schedules
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
-from miniflow.graph.saved.values import DTYPES, NAMES, decode_value, encode_value
+from miniflow.graph.saved.values import DTYPES, NAMES, encode_value
 from miniflow.graph.schedule import SCHEDULES
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
@@ -48,10 +48,19 @@ from miniflow.serialization.states import GRAPH
 from miniflow.tensor import Tensor
 
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
-CONFIG = (
-    "training", "amp_dtype", "accumulation_steps", "checkpoint_scopes", "disabled_passes", "outputs_buffer_size",
-    "sparse_parameters", "zero", "pipeline_schedule",
-)  # fmt: skip
+CONFIG: dict[str, Reader] = {  # the options that passes read
+    "training": flag,
+    "amp_dtype": optional(one_of({name: DTYPES[name] for name in ("float16", "bfloat16")})),
+    "accumulation_steps": integer(1, 2**20),
+    "checkpoint_scopes": each(text),
+    "disabled_passes": each(one_of(PASSES)),
+    "outputs_buffer_size": integer(1, 2**20),
+    "sparse_parameters": each(text),
+    "zero": optional(
+        lambda value, at: Zero(**record(value, at, stage=integer(1, 3), min_size=integer(1), mode=one_of(MODES)))
+    ),
+    "pipeline_schedule": one_of(tuple(SCHEDULES)),
+}
 FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
             MemoryError)  # fmt: skip
 
@@ -90,14 +99,14 @@ def encoded(parts: Parts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         check_state(parts.program.name, slot, parts.program.tensors[slot]._array)
     refuse_shared_memory(parts.program)
     graph, arrays = programs.encode(parts.program)
-    varying = {name: s for name, s in parts.program.scalars().items() if not is_draw(name)}
-    if parts.skipper is not None:
-        varying.pop(SCALE, None)
+    scalars = [
+        s for s in parts.program.scalars().values() if not is_draw(s.name) and (s.name != SCALE or not parts.skipper)
+    ]
     document = {
+        "numbers": {s.name: encode_number(s.name, s.source()) for s in scalars if s.name != SCALE or not parts.skipper},
+        "scaler": parts.scaler_state(),
         "graph": graph,
         "config": encode_config(parts.config),
-        "numbers": {name: encode_number(name, scalar.source()) for name, scalar in varying.items()},
-        "scaler": parts.scaler_state(),
         "schedules": encode_schedules(parts.schedules),
         "arguments": encode_tree(parts.arguments, "arguments"),
         "results": encode_tree(parts.results, "results"),
@@ -150,13 +159,13 @@ def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph
     document, arrays = read_folder(folder)
     decoder = programs.Decoder(arrays, map_location)
     try:
-        parts, numbers = decoded(document, decoder)
+        parts = decoded(document, decoder)
         program = parts.program
         for slot in program.states:
             program.tensors[slot] = own_tensor(slot, decoder)
         for slot in program.constants:
             program.constants[slot] = own_tensor(slot, decoder)._array
-        return LoadedGraph(parts, numbers)
+        return LoadedGraph(parts)
     except CheckpointError as error:
         raise CheckpointError(f"{error}; in {folder / GRAPH}") from error.__cause__
     except FAILURES as error:
@@ -164,17 +173,36 @@ def load_graph(path: str | os.PathLike, map_location: Any = None) -> LoadedGraph
         raise CheckpointError(f"load: the graph in {folder} does not make sense ({reason:.500})") from error
 
 
-def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts, dict[str, Any]]:
-    """What a document says, checked: the parts, without tensors for the states, and the numbers that vary."""
-    program = decoder.program(document["graph"])
-    config = decode_config(document["config"])
-    numbers = decode_numbers(document["numbers"])
-    scaler = decode_scaler(document["scaler"])
-    schedules = decode_schedules(document["schedules"])
-    program = bind(program, numbers, scaler)
-    arguments, results = (decode_tree(document[name], name) for name in ("arguments", "results"))
-    check_trees(arguments, results, program, scaler)
-    return Parts(program, config, arguments, results, scaler, schedules), numbers
+def decoded(document: dict[str, Any], decoder: programs.Decoder) -> Parts:
+    """What a document says, checked; the program is still without tensors for its states."""
+
+    def numbers(value: Any, at: str) -> dict[str, Any]:
+        found = {name: check_number(name, v, at) for name, v in named(decoder.value)(value, at).items()}
+        decoder.scalars |= {name: Scalar(name, partial(found.__getitem__, name)) for name in found}
+        return found
+
+    def scaler(value: Any, at: str) -> GradScaler:
+        found = GradScaler()
+        found.load_state_dict(record(value, at, **dict.fromkeys(found.state_dict(), decoder.value)))
+        decoder.scalars[SCALE] = Scalar(SCALE, found.get_scale)
+        return found
+
+    found = record(
+        document,
+        "",
+        numbers=numbers,
+        scaler=optional(scaler),
+        graph=decoder.program,
+        config=decode_config,
+        schedules=partial(decode_schedules, decoder),
+        arguments=partial(decode_tree, decoder),
+        results=partial(decode_tree, decoder),
+    )
+    parts = Parts(
+        *[found[name] for name in ("graph", "config", "arguments", "results", "scaler", "schedules", "numbers")]
+    )
+    check_trees(parts)
+    return parts
 
 
 # the parts of the document beside the program
@@ -182,34 +210,20 @@ def decoded(document: dict[str, Any], decoder: programs.Decoder) -> tuple[Parts,
 
 def encode_config(config: GraphConfig) -> dict[str, Any]:
     """The options that passes read."""
+    if not isinstance(config.pipeline_schedule, str):
+        raise CheckpointError(f"save: got the schedule {config.pipeline_schedule!r:.80}; expected one with a name")
     fields = {name: getattr(config, name) for name in CONFIG}
     fields["amp_dtype"] = None if config.amp_dtype is None else NAMES[config.amp_dtype]
     fields["zero"] = None if config.zero is None else asdict(config.zero)
-    if not isinstance(config.pipeline_schedule, str):
-        raise CheckpointError(f"save: got the schedule {config.pipeline_schedule!r:.80}; expected one with a name")
     return {name: sorted(value) if isinstance(value, set | frozenset) else value for name, value in fields.items()}
 
 
-def decode_config(value: Any) -> GraphConfig:
+def decode_config(value: Any, at: str) -> GraphConfig:
     """The options, checked."""
-    value = record(value, "config", CONFIG)
-    config = GraphConfig()
-    if type(value["training"]) is not bool:
-        refuse("config.training", value["training"], "true or false")
-    config._set_training(value["training"])
-    if value["amp_dtype"] is not None:
-        config.amp_dtype = DTYPES[choice(value["amp_dtype"], "config.amp_dtype", ("float16", "bfloat16"))]
-    config.accumulation_steps = integer(value["accumulation_steps"], "config.accumulation_steps", 1, 2**20)
-    config.outputs_buffer_size = integer(value["outputs_buffer_size"], "config.outputs_buffer_size", 1, 2**20)
-    config.pipeline_schedule = choice(value["pipeline_schedule"], "config.pipeline_schedule", SCHEDULES)
-    if value["zero"] is not None:
-        zero = record(value["zero"], "config.zero", ("stage", "min_size", "mode"))
-        stage, size = integer(zero["stage"], "config.zero.stage", 1, 3), integer(zero["min_size"], "config.zero", 1)
-        config.zero = Zero(stage, size, choice(zero["mode"], "config.zero.mode", MODES))
-    for name in ("checkpoint_scopes", "sparse_parameters"):
-        setattr(config, name, frozenset(text(v, at) for v, at in items(value[name], f"config.{name}")))
-    at = "config.disabled_passes"
-    config.disabled_passes = {choice(v, place, PASSES) for v, place in items(value["disabled_passes"], at)}
+    config, found = GraphConfig(), record(value, at, **CONFIG)
+    config._set_training(found.pop("training"))
+    for name, option in found.items():
+        setattr(config, name, option)
     return config
 
 
@@ -221,82 +235,32 @@ def encode_number(name: str, value: Any) -> Any:
     return encode_value(int(value) if isinstance(value, bool) else value)
 
 
-def decode_numbers(value: Any) -> dict[str, Any]:
-    """The numbers that change from call to call: what is counted is an integer, what is a flag a bool."""
-    if not isinstance(value, dict):
-        refuse("numbers", type(value).__name__, "an object")
-    numbers = {}
-    for name, content in value.items():
-        at = f"numbers.{name[:80]}"
-        number = decode_value(content, at)
-        kind = kind_of(name)
-        if kind == "fresh" and not isinstance(number, bool):
-            refuse(at, repr(number)[:80], "a bool")
-        if kind == "steps":
-            integer(number, at, 1)
-        elif kind != "fresh" and (isinstance(number, bool) or not isinstance(number, int | float)):
-            refuse(at, repr(number)[:80], "a number")
-        elif kind in ("betas", "eps") and not (number >= 0 and (kind == "eps" or number < 1)):
-            refuse(at, number, "at least 0" if kind == "eps" else "at least 0 and below 1")
-        numbers[name] = number
-    return numbers
+def check_number(name: str, number: Any, at: str) -> Any:
+    """A number that changes from call to call: what is counted is an integer, what is a flag a bool."""
+    kind, at = kind_of(name), f"{at}.{name:.80}"
+    if kind == "fresh":
+        return flag(number, at)
+    if kind == "steps":
+        return integer(1)(number, at)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        refuse(at, repr(number)[:80], "a number")
+    if kind in ("betas", "eps") and not (number >= 0 and (kind == "eps" or number < 1)):
+        refuse(at, number, "at least 0" if kind == "eps" else "at least 0 and below 1")
+    return number
 
 
-def is_draw(name: str) -> bool:
-    """Whether a number is taken from a random generator at every call."""
-    return name.startswith("draw.")
-
-
-def decode_scaler(value: Any) -> GradScaler | None:
-    """The scaler of the loss."""
-    if value is None:
-        return None
-    value = record(value, "scaler", ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"))
-    scaler = GradScaler()
-    scaler.load_state_dict(value)
-    return scaler
-
-
-def check_trees(arguments: Tree, results: Tree, program: Program, scaler: GradScaler | None) -> None:
+def check_trees(parts: Parts) -> None:
     """Arguments and results hold as many tensors as the program takes and returns."""
+    arguments, program = parts.arguments, parts.program
     is_call = [child.kind for child in arguments.children] == [SEQUENCE, DICT] and arguments.kind == SEQUENCE
     if not is_call or arguments.children[0].type is not tuple:
         refuse("arguments", describe(arguments), "a tuple of positional ones, and a dict of those with names")
-    returned = len(program.outputs) - (scaler is not None)
-    for tree, wanted, name in ((arguments, len(program.inputs), "arguments"), (results, returned, "results")):
+    returned = len(program.outputs) - (parts.skipper is not None)
+    for tree, wanted, name in ((arguments, len(program.inputs), "arguments"), (parts.results, returned, "results")):
         if count(tree) != wanted:
             refuse(name, f"{count(tree)} tensors", f"{wanted}, as the program has")
-    if scaler is not None and (program.outputs[-1].shape != () or program.outputs[-1].dtype != bool):
+    if parts.skipper is not None and (program.outputs[-1].shape != () or program.outputs[-1].dtype != bool):
         refuse("outputs", f"{program.outputs[-1].type} at the end", "a bool, which tells the scaler of infinities")
-
-
-def bind(program: Program, numbers: dict[str, Any], scaler: GradScaler | None) -> Program:
-    """The program with sources for the numbers that vary: the dict `numbers`, the scaler, generators for draws."""
-    sources: dict[str, Scalar] = {name: Scalar(name, partial(numbers.__getitem__, name)) for name in numbers}
-    if scaler is not None:
-        sources[SCALE] = Scalar(SCALE, scaler.get_scale)
-    for number in range(len(program.draws.generators)):
-        sources |= {scalar.name: scalar for scalar in program.draws.scalars(number)}
-    unknown = program.scalars().keys() - sources.keys()
-    if unknown:
-        refuse("instructions", f"the numbers {sorted(unknown)[:5]}", "only such as stand in `numbers` or in `draws`")
-    instructions = []
-    for instruction in program.instructions:
-        attrs = {name: with_sources(value, sources.__getitem__) for name, value in instruction.attrs.items()}
-        for name, value in attrs.items():
-            if isinstance(value, Scalar) and is_draw(value.name) != (name in ("seed", "offset")):
-                refuse("instructions", f"{name} from {value.name}", "seeds and offsets from draws, and nothing else")
-        instructions.append(instruction.with_(attrs=attrs))
-    return program.with_(instructions=instructions)
-
-
-def with_sources(value: Any, source_of: Callable[[str], Scalar]) -> Any:
-    """An attribute whose `Scalar`s have their sources."""
-    if isinstance(value, Scalar):
-        return source_of(value.name)
-    if type(value) in (list, tuple):
-        return type(value)(with_sources(part, source_of) for part in value)
-    return value
 
 
 def own_tensor(slot: Slot, decoder: programs.Decoder) -> Tensor:

@@ -206,7 +206,7 @@ HOSTILE = {
     "another optimizer": (lambda d: inner(d).update(optimizer=1), "optimizer: got the name of something else"),
     "another step": (lambda d: inner(d).update(last_epoch=1), "last_epoch: got the name of something else"),
     "an op": (lambda d: inner(d).update(warmup_iters={"op": "Slice"}), "expected a number, a text, or a list of such"),
-    "a number that varies": (lambda d: inner(d).update(warmup_iters={"scalar": "lr"}), "expected a number, a text"),
+    "a number that varies": (lambda d: inner(d).update(warmup_iters={"scalar": "lr"}), "got .lr.; expected one of"),
     "too few rates": (lambda d: inner(d).update(base_lrs=[0.1]), "base_lrs: got .*; expected 2 numbers"),
     "a missing attribute": (lambda d: inner(d).pop("warmup_factor"), "does not make sense"),
     "a step that is none": (lambda d: inner(d).update(last_step="3"), "last_step: got '3'; expected a number from -1"),

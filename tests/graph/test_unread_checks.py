@@ -14,8 +14,8 @@ from miniflow.backends.registry import kernel_of
 from miniflow.dispatch.dispatcher import kernel_on
 from miniflow.errors import IndexRangeError
 from miniflow.graph.ir import Instruction, Slot
-from miniflow.graph.saved.attributes import attribute_names
-from miniflow.graph.saved.operands import RULES, inferred, known_ops
+from miniflow.graph.saved.attributes import attribute_names, known_ops
+from miniflow.graph.saved.operands import RULES, inferred
 from miniflow.nn import functional as F
 from miniflow.ops.pointwise import Pointwise
 

@@ -30,176 +30,162 @@ def require(condition: Any, reason: str) -> None:
         raise ValueError(reason)
 
 
+@functools.cache
+def known_ops() -> dict[str, type[Op]]:
+    """The ops that may stand in a file, by name: those with a kernel that recordings consist of.
+
+    Left out are those that only passes make, and those whose shape depends on values.
+    """
+    return {
+        name: op
+        for name, op in Op.by_name.items()
+        if (kernel_of("cpu", name) is not None or op is Boxing)
+        and not op.made_by_passes
+        and not op.shape_depends_on_values
+    }
+
+
 # kinds of values
 
-
-def number(value: Any) -> bool:
-    """An int or a float, nan and infinities among them."""
-    return isinstance(value, int | float | np.generic) and not isinstance(value, bool)
+Kind = Callable[[Any], bool]
 
 
-def integer(least: int | None = None, most: int = 2**62) -> Callable[[Any], bool]:
+def number(value: Any, least: float | None = None, most: float | None = None) -> bool:
+    """An int, a float or a bool, nan and infinities among them."""
+    if not isinstance(value, int | float | np.generic):
+        return False
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def bounded(least: float, most: float | None = None) -> Kind:
+    """Numbers within bounds."""
+    return lambda value: number(value, least, most)
+
+
+def integer(least: int = -(2**62), most: int = 2**62) -> Kind:
     """Integers within bounds."""
-    low = -(2**62) if least is None else least
-    return lambda value: type(value) is int and low <= value <= most
+    return lambda value: isinstance(value, int | np.integer) and least <= value <= most
 
 
-def several(of: Callable[[Any], bool], count: int | None = None) -> Callable[[Any], bool]:
+def several(of: Kind, count: int | None = None) -> Kind:
     """Tuples, or lists, of `count` values."""
     return lambda value: isinstance(value, tuple | list) and count in (None, len(value)) and all(map(of, value))
 
 
-def either(*kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def either(*kinds: Kind) -> Kind:
     """Values of any of some kinds."""
     return lambda value: any(kind(value) for kind in kinds)
 
 
-def among(*values: Any) -> Callable[[Any], bool]:
+def among(*values: Any) -> Kind:
     """One of these values."""
     return lambda value: any(value is v or type(value) is type(v) and value == v for v in values)
+
+
+def instance(kind: type) -> Kind:
+    """Values of a class."""
+    return lambda value: isinstance(value, kind)
+
+
+def varying(of: Kind, from_draws: bool = False) -> Kind:
+    """Such values, or a `Scalar` that stands for one: those of random draws, or the others."""
+    return lambda value: is_draw(value.name) == from_draws if isinstance(value, Scalar) else of(value)
+
+
+def is_draw(name: str) -> bool:
+    """Whether a `Scalar` is taken from a random generator at every call."""
+    return name.startswith("draw.")
 
 
 def is_part_of_index(value: Any) -> bool:
     """An int, slice with a positive step, None or Ellipsis."""
     if isinstance(value, slice):
         return value.step is None or value.step > 0
-    return value is None or value is ... or type(value) is int
+    return value is None or value is ... or integer()(value)
 
 
 def is_plain(value: Any) -> bool:
-    """What updates take: numbers, bools, names, and lists of these."""
-    if isinstance(value, tuple | list):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, bool | str | Scalar) or number(value)
+    """Numbers, bools, names, None, and lists of these."""
+    return value is None or isinstance(value, str) or number(value) or several(is_plain)(value)
 
 
-def is_steps(value: Any) -> bool:
-    """The views that `ViewScatter` takes: pairs of the name of an op that takes a view, and its attributes."""
-    return isinstance(value, tuple) and all(
-        isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], type) and step[0].view
-        and isinstance(step[1], dict) for step in value
-    )  # fmt: skip
-
-
-def is_placement(value: Any) -> bool:
-    """Where a global array lies."""
-    return isinstance(value, placement)
-
-
-def is_sbp(value: Any) -> bool:
-    """How one dimension of a placement divides it."""
-    return isinstance(value, Sbp)
-
-
-def varying(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Such values, or a `Scalar` that stands for one."""
-    return lambda value: isinstance(value, Scalar) or of(value)
+def is_view(value: Any) -> bool:
+    """A view that `ViewScatter` takes: an op, and its attributes."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], type)
+    return is_pair and value[0].view and isinstance(value[1], dict)
 
 
 DIM = integer(-64, 64)
 SIZE, COUNT = integer(0, 2**48), integer(1, 2**48)
-FLAG = among(True, False)
+FLAG = among(True, False, 0, 1, np.True_, np.False_)
 PAIR_OF_SIZES = several(SIZE, 2)
 WINDOW = several(COUNT, 2)
-
+NONE = among(None)
 OF_GLOBAL_TENSORS = "split"  # an attribute that adjoints may have: which dims of the result are split
 
-# by their names, which mean the same in all ops
-ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
-    "UPLO": among("L", "U"),
-    "aligned": FLAG,
-    "approximate": among("none", "tanh"),
-    "basic": several(is_part_of_index),
-    "beta": number,
-    "ceil_mode": FLAG,
-    "cell": among(*CELLS),
-    "correction": number,
-    "count": SIZE,
-    "count_include_pad": FLAG,
-    "descending": FLAG,
-    "diagonal": integer(),
-    "dilation": WINDOW,
-    "dim": either(among(None), DIM, several(DIM)),
-    "dim0": DIM,
-    "dim1": DIM,
-    "dim2": DIM,
-    "dims": either(integer(0, 64), several(DIM)),
-    **dict.fromkeys(("atol", "rtol"), either(among(None), lambda value: number(value) and value >= 0)),
-    "divisor_override": either(among(None), COUNT),
-    "dtype": lambda value: isinstance(value, np.dtype) and value in BY_NUMPY,
-    "eps": lambda value: number(value) and value >= 0,
-    "exponent": number,
-    "groups": COUNT,
-    "high": number,
-    "ignore_index": integer(),
-    "image": several(COUNT, 3),
-    "index": several(is_part_of_index),
-    "keepdim": FLAG,
-    "kernel": WINDOW,
-    "label_smoothing": lambda value: number(value) and 0 <= value <= 1,
-    "low": number,
-    "max": either(among(None), number),
-    "mean": number,
-    "min": either(among(None), number),
-    "norm_type": lambda value: number(value) and value > 0,
-    "num_classes": integer(-1, 2**48),
-    "num_samples": COUNT,
-    "offset": varying(integer()),
-    "output_size": PAIR_OF_SIZES,
-    "p": number,
-    "padding": either(PAIR_OF_SIZES, several(PAIR_OF_SIZES, 2)),
-    "padding_idx": integer(-1, 2**48),
-    "reduction": among("none", "mean", "sum"),
-    "replacement": FLAG,
-    "full_matrices": FLAG,
-    "mode": among("reduced", "complete"),
-    "reverse": FLAG,
-    "rows": SIZE,
-    "sampling_ratio": integer(most=2**31),
-    "scale": varying(number),
-    "spatial_scale": number,
-    "seed": varying(integer(0, 2**64)),
-    "shape": several(integer(-1, 2**48)),
-    "size": either(SIZE, several(SIZE)),
-    "sizes": several(SIZE),
-    "placement": is_placement,
-    **dict.fromkeys(("sbp", "grad_sbp"), either(among(None), several(is_sbp))),
-    "source": lambda value: isinstance(value, device) or isinstance(value, tuple) and len(value) == 2,
-    "stable": FLAG,
-    "std": lambda value: number(value) and value >= 0,
-    "step": COUNT,
-    "split": several(integer(0, 64)),
-    "steps": is_steps,
-    "stride": WINDOW,
-    "target": lambda value: isinstance(value, device),
-    "threshold": number,
-    "training": FLAG,
-    "transpose_x": FLAG,
-    "transpose_y": FLAG,
-    "upper": FLAG,
-    "value": either(FLAG, number),
-    "widths": several(several(integer(-(2**48), 2**48), 2)),
-}
 
-UPDATES: dict[str, Callable[[Any], bool]] = {  # of optimizers
-    **dict.fromkeys(
-        ("amsgrad", "centered", "decoupled_weight_decay", "do_bias_correction", "maximize", "nesterov"),
-        FLAG,
-    ),
-    **dict.fromkeys(
-        (
-            "alpha", "beta", "clip_value", "dampening", "initial_accumulator_value", "lambd", "lambda1", "lambda2",
-            "lr_decay", "lr_power", "max_norm", "momentum", "momentum_decay", "rho", "t0", "weight_decay",
-        ),
-        varying(number),
-    ),
-    **dict.fromkeys(("etas", "step_sizes"), several(varying(number), 2)),
-    "eps": varying(lambda value: number(value) and value >= 0),
-    "lr": varying(number),
-    "betas": several(varying(lambda value: number(value) and 0 <= value < 1), 2),
-    "fresh": several(varying(FLAG)),
-    "steps": several(varying(integer(1))),
-}  # fmt: skip
+def by_name(kinds: dict[Kind, str]) -> dict[str, Kind]:
+    """The kind of each name."""
+    return {name: kind for kind, names in kinds.items() for name in names.split()}
+
+
+# by their names, which mean the same in all ops
+ATTRIBUTES = by_name(
+    {
+        FLAG: "aligned ceil_mode count_include_pad descending full_matrices keepdim replacement reverse stable training"
+        " transpose_x transpose_y upper",
+        number: "beta correction exponent high low mean p spatial_scale threshold value",
+        either(NONE, number): "max min",
+        bounded(0): "eps std norm_type",
+        bounded(0, 1): "label_smoothing",
+        either(NONE, bounded(0)): "atol rtol",
+        varying(number): "scale",
+        integer(): "diagonal ignore_index",
+        integer(most=2**31): "sampling_ratio",
+        integer(-1, 2**48): "num_classes padding_idx",
+        varying(integer(0, 2**64), from_draws=True): "seed",
+        varying(integer(), from_draws=True): "offset",
+        SIZE: "count rows",
+        COUNT: "groups num_samples step",
+        either(NONE, COUNT): "divisor_override",
+        DIM: "dim0 dim1 dim2",
+        either(NONE, DIM, several(DIM)): "dim",
+        either(integer(0, 64), several(DIM)): "dims",
+        either(SIZE, several(SIZE)): "size",
+        several(SIZE): "sizes",
+        several(integer(-1, 2**48)): "shape",
+        several(integer(0, 64)): "split",
+        several(COUNT, 3): "image",
+        several(several(integer(-(2**48), 2**48), 2)): "widths",
+        PAIR_OF_SIZES: "output_size",
+        either(PAIR_OF_SIZES, several(PAIR_OF_SIZES, 2)): "padding",
+        WINDOW: "dilation kernel stride",
+        several(is_part_of_index): "basic index",
+        several(is_view): "steps",
+        among("L", "U"): "UPLO",
+        among("none", "tanh"): "approximate",
+        among("none", "mean", "sum"): "reduction",
+        among("reduced", "complete"): "mode",
+        among(*CELLS): "cell",
+        lambda value: isinstance(value, np.dtype) and value in BY_NUMPY: "dtype",
+        instance(device): "target",
+        instance(placement): "placement",
+        either(NONE, several(instance(Sbp))): "sbp grad_sbp",
+        either(instance(device), lambda value: isinstance(value, tuple) and len(value) == 2): "source",
+    }
+)
+UPDATES = by_name(  # of optimizers
+    {
+        FLAG: "amsgrad centered decoupled_weight_decay do_bias_correction maximize nesterov",
+        varying(number): "alpha beta clip_value dampening initial_accumulator_value lambd lambda1 lambda2 lr lr_decay"
+        " lr_power max_norm momentum momentum_decay rho t0 weight_decay",
+        varying(bounded(0)): "eps",
+        several(varying(number), 2): "etas step_sizes",
+        several(varying(lambda value: number(value, 0) and value < 1), 2): "betas",
+        several(varying(FLAG)): "fresh",
+        several(varying(integer(1))): "steps",
+    }
+)
 
 
 def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
@@ -212,40 +198,11 @@ def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
         require(rule_of(op, name)(value), f"{name}={value!r:.60}")
 
 
-def rule_of(op: type[Op], name: str) -> Callable[[Any], bool]:
-    """Whether a value will do for an attribute."""
+def rule_of(op: type[Op], name: str) -> Kind:
+    """What an attribute of an op may be."""
     if issubclass(op, Pointwise) and name not in ATTRIBUTES:
         return number if is_number(op.formula.attributes[name]) else is_plain
     return (UPDATES if op.groups else ATTRIBUTES).get(name, is_plain)
-
-
-def normalised(op: type[Op], name: str, value: Any) -> Any:
-    """An attribute as its rule wants it: ops also take integers of NumPy, and 0 and 1 for bools and the reverse."""
-    rule, plain = rule_of(op, name), with_leaves(value, as_plain)
-    found = [value, plain, with_leaves(plain, as_flag), with_leaves(plain, as_int)]
-    return next(filter(rule, found), value)
-
-
-def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value, or the values in nested lists and tuples, changed."""
-    if type(value) in (list, tuple):
-        return type(value)([with_leaves(part, change) for part in value])
-    return change(value)
-
-
-def as_plain(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def as_flag(value: Any) -> Any:
-    """A bool for 0 and 1."""
-    return bool(value) if isinstance(value, int) and value in (0, 1) else value
-
-
-def as_int(value: Any) -> Any:
-    """0 or 1 for a bool."""
-    return int(value) if isinstance(value, bool) else value
 
 
 @functools.cache

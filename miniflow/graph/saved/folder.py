@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from miniflow.errors import CheckpointError
-from miniflow.graph.saved.fields import record
 from miniflow.serialization.atomic import writing
 from miniflow.serialization.states import GRAPH, read_file, write_file
 
 DOCUMENT, VERSION = "miniflow.graph", 2
 OLDER = "graph.json"  # of version 1, beside weights.safetensors
 MOST = 90 << 20  # characters of the document: safetensors reads no larger headers
-KEYS = ("version", "graph", "config", "numbers", "scaler", "schedules", "arguments", "results")
 
 
 def write_folder(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -73,10 +71,10 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         document = json.loads(metadata[DOCUMENT])
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"load: {path} is damaged: {error}; restore an intact copy") from error
-    if not isinstance(document, dict) or document.get("version") != VERSION:
-        version = document.get("version") if isinstance(document, dict) else None
+    version = document.pop("version", None) if isinstance(document, dict) else None
+    if version != VERSION:
         raise CheckpointError(
             f"load: {path} has version {version!r:.40}; expected {VERSION}: save it again with this version of "
             "miniflow, or load it with the one that wrote it"
         )
-    return record(document, str(path), KEYS), arrays
+    return document, arrays

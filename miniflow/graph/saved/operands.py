@@ -7,22 +7,19 @@ their end. A file is not the tape. Here stand the rules that such ops would have
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from miniflow.backends.registry import kernel_of
 from miniflow.device import device
-from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
 from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.saved.attributes import OF_GLOBAL_TENSORS, check_attributes, require
-from miniflow.graph.saved.layouts import checked
+from miniflow.graph.saved.values import checked
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.diagonal import Diagonal
 from miniflow.ops.indexing import picked_shape
@@ -41,21 +38,6 @@ REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, Arithmet
 ABSENT = {  # beside weights and biases
     ("ScatterAdd", "x"), ("SetItem", "index"), ("Recurrent", "c"), ("RecurrentGrad", "c"), ("RecurrentGrad", "dc_last"),
 }  # fmt: skip
-
-
-@functools.cache
-def known_ops() -> dict[str, type[Op]]:
-    """The ops that may stand in a file, by name: those with a kernel that recordings consist of.
-
-    Left out are those that only passes make, and those whose shape depends on values.
-    """
-    return {
-        name: op
-        for name, op in Op.by_name.items()
-        if (kernel_of("cpu", name) is not None or op is Boxing)
-        and not op.made_by_passes
-        and not op.shape_depends_on_values
-    }
 
 
 def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction] | None = None) -> None:

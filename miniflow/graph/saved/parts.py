@@ -24,6 +24,7 @@ class Parts:
         skipper: the scaler that decides by the last output of the program, a bool, whether the step was left out; None
             if there is no such output.
         schedules: those that each call steps, with the numbers of their optimizers.
+        numbers: of a loaded graph, the values of scalars by name.
     """
 
     program: Program
@@ -32,6 +33,7 @@ class Parts:
     results: Tree
     skipper: GradScaler | None = None
     schedules: list[tuple[int, LRScheduler]] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
 
     def scaler_state(self) -> dict[str, Any] | None:
         """The numbers of the scaler."""

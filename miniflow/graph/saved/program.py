@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.backends.memory import load_kernels, to_host
-from miniflow.device import device
+from miniflow.backends.memory import to_host
 from miniflow.graph.ir import (
     BACKWARD,
     CONSTANT,
@@ -43,11 +42,10 @@ from miniflow.graph.ir import (
     Slot,
     numbering,
 )
-from miniflow.graph.saved.attributes import normalised
-from miniflow.graph.saved.fields import choice, integer, items, record, refuse, text
-from miniflow.graph.saved.layouts import decode_layout, encode_place
-from miniflow.graph.saved.operands import check_instruction, known_ops
-from miniflow.graph.saved.values import DTYPES, NAMES, as_device, decode_value, encode_op, encode_value
+from miniflow.graph.saved.attributes import known_ops
+from miniflow.graph.saved.fields import Reader, each, flag, integer, named, one_of, optional, pair, record, refuse, text
+from miniflow.graph.saved.operands import check_instruction
+from miniflow.graph.saved.values import DTYPES, NAMES, Values, encode_op, encode_place, encode_value
 from miniflow.graph.trace import of_rank_0
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.promotion import ToDevice
@@ -55,9 +53,6 @@ from miniflow.ops.shape import Clone
 
 MAX_DIMS = 32
 MAX_BYTES = 1 << 44  # of one array
-KEYS = (
-    "name", "inputs", "states", "constants", "instructions", "outputs", "writes", "late_reads", "generators", "draws",
-)  # fmt: skip
 
 
 def encode(program: Program) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -116,7 +111,7 @@ def encode_instruction(instruction: Instruction, names: dict[Slot, str]) -> dict
         "op": encode_op(instruction.op, instruction.location),
         "inputs": [names[x] if isinstance(x, Slot) else encode_value(x) for x in instruction.inputs],
         "outputs": [encode_slot(slot) for slot in instruction.outputs],
-        "attrs": {name: encode_value(normalised(instruction.op, name, v)) for name, v in instruction.attrs.items()},
+        "attrs": {name: encode_value(v) for name, v in instruction.attrs.items()},
         "scope": instruction.scope,
         "location": instruction.location,
         "phase": instruction.phase,
@@ -125,144 +120,130 @@ def encode_instruction(instruction: Instruction, names: dict[Slot, str]) -> dict
     }
 
 
-class Decoder:
-    """Turns the JSON value of a program back into a program; every step names its place when it refuses something.
+class Decoder(Values):
+    """Reads what `encode` wrote; every step names its place when it refuses something.
 
     Args:
         arrays: the values of states and constants by name.
         map_location: the device to move everything to; None for where it was.
 
     Raises:
-        CheckpointError: from `program`, for anything that `encode` would not have written.
+        CheckpointError: from each method, for anything that `encode` would not have written.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], map_location: Any = None):
-        self.arrays = arrays
-        self.place = None if map_location is None else device(map_location)
+        super().__init__(map_location)
+        self.arrays = dict(arrays)  # those that no state and no constant has named yet
         self.slots: list[Slot] = []
         self.values: dict[Slot, np.ndarray] = {}  # of states and constants
         self.orders: dict[Slot, list[int]] = {}  # and in which order their dims lie in memory
-        self.used: set[str] = set()  # names of arrays
         self.makers: dict[Slot, Instruction] = {}
+        self.generators: list[Generator] = []
 
-    def program(self, value: Any) -> Program:
+    def program(self, value: Any, at: str = "graph") -> Program:
         """The program, whose `tensors` are still to be made from `self.values`."""
-        graph = record(value, "graph", KEYS)
-        program = Program(name=text(graph["name"], "name"))
-        program.inputs = [self.input(v, at) for v, at in items(graph["inputs"], "inputs")]
-        program.states = [self.state(v, at) for v, at in items(graph["states"], "states")]
-        constants = [self.constant(v, at) for v, at in items(graph["constants"], "constants")]
-        program.constants = {slot: self.values[slot] for slot in constants}
-        program.instructions = [self.instruction(v, at) for v, at in items(graph["instructions"], "instructions")]
-        program.outputs = [self.slot(v, at) for v, at in items(graph["outputs"], "outputs")]
-        for v, at in items(graph["writes"], "writes"):
-            self.write(v, at, program)
-        program.late_reads = [self.late_read(v, at, program) for v, at in items(graph["late_reads"], "late_reads")]
-        program.draws = self.draws(graph["generators"], graph["draws"])
+        kept = {"values": text, "order": each(integer(0))}
+        found = record(
+            value,
+            at,
+            generators=each(self.generator),
+            draws=self.draws,
+            name=text,
+            inputs=each(self.new_slot(INPUT, name=text)),
+            states=each(self.new_slot(kind=one_of(STATES), name=text, requires_grad=flag, **kept)),
+            constants=each(self.new_slot(CONSTANT, **kept)),
+            instructions=each(self.instruction),
+            outputs=each(self.slot),
+            writes=each(pair(self.slot, self.slot)),
+            late_reads=each(pair(integer(0), lambda value, at: value if type(value) is int else self.slot(value, at))),
+        )
+        del found["generators"]
+        writes = found["writes"]
+        constants = {slot: self.values[slot] for slot in found["constants"]}
+        program = Program(**{**found, "constants": constants, "writes": dict(writes)})
+        self.check(program, writes)
         if program.is_global:
             program.draws.agree = of_rank_0
-        unused = self.arrays.keys() - self.used
-        if unused:
-            refuse("weights", f"arrays {sorted(unused)[:5]} that no state and no constant names", "only those")
         return program
 
-    def draws(self, generators: Any, draws: Any) -> Draws:
-        """The draws of a call, with generators in the state of those that were saved."""
-        made = []
-        for v, at in items(generators, "generators"):
-            state = record(v, at, ("seed", "offset"))
-            made.append(Generator().manual_seed(integer(state["seed"], f"{at}.seed", 0, 2**64 - 1)))
-            made[-1]._offset = integer(state["offset"], f"{at}.offset", 0, 2**63)
-        chosen = []
-        for v, at in items(draws, "draws"):
-            chosen.append(default_generator if v is None else made[integer(v, at, 0, len(made) - 1)])
-        return Draws(chosen)
+    def check(self, program: Program, writes: list[tuple[Slot, Slot]]) -> None:
+        """Refuse writes to what is no state or of another type, late reads of what is not there, arrays of no slot."""
+        if self.arrays:
+            refuse("weights", f"arrays {sorted(self.arrays)[:5]} that no state and no constant names", "only those")
+        for number, (state, slot) in enumerate(writes):
+            if state not in program.states or len(writes) > len(program.writes):
+                refuse(f"writes[{number}][0]", repr(state), "a state, each written once")
+            if (slot.shape, slot.dtype, slot.device) != (state.shape, state.dtype, state.device):
+                refuse(f"writes[{number}][1]", slot.type, f"{state.type}, as the state has it")
+        for number, late in enumerate(program.late_reads):
+            for i, x in enumerate(late):
+                if x not in (program.states if isinstance(x, Slot) else range(len(program.inputs))):
+                    refuse(f"late_reads[{number}][{i}]", repr(x), "a state, or the position of an input")
 
-    def array(self, slot: Slot, value: dict[str, Any], at: str) -> None:
-        """Find the values of a state or a constant, which must be of its shape and dtype."""
-        order = [integer(dim, where, 0) for dim, where in items(value["order"], f"{at}.order")]
-        if sorted(order) != list(range(len(slot.shape))):
+    def generator(self, value: Any, at: str) -> None:
+        """One more generator, in the state of the one that was saved."""
+        state = record(value, at, seed=integer(0, 2**64 - 1), offset=integer(0, 2**63))
+        self.generators.append(Generator().manual_seed(state["seed"]))
+        self.generators[-1]._offset = state["offset"]
+
+    def draws(self, value: Any, at: str) -> Draws:
+        """The draws of a call, whose seeds and offsets attributes may name."""
+        numbers = each(optional(integer(0, len(self.generators) - 1)))(value, at)
+        draws = Draws([default_generator if number is None else self.generators[number] for number in numbers])
+        self.scalars |= {scalar.name: scalar for i in range(len(numbers)) for scalar in draws.scalars(i)}
+        return draws
+
+    def new_slot(self, kind_of_slot: str = "", **more: Reader) -> Reader:
+        """The reader of a slot, which gets the next number, and may have more fields than shape, dtype and device."""
+
+        def read(value: Any, at: str) -> Slot:
+            found = record(value, at, shape=each(integer(0)), dtype=one_of(DTYPES), device=lambda x, _: x, **more)
+            shape, dtype = tuple(found["shape"]), found["dtype"]
+            if len(shape) > MAX_DIMS or math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_BYTES:
+                refuse(f"{at}.shape", shape, f"at most {MAX_DIMS} dims and {MAX_BYTES} bytes")
+            kind, name = found.get("kind", kind_of_slot), found.get("name", "")
+            place = self.place(found["device"], f"{at}.device", shape, dtype)
+            self.slots.append(slot := Slot(shape, dtype, place, kind, name, found.get("requires_grad", False)))
+            if "values" in found:
+                self.find_values(slot, found, at)
+            return slot
+
+        return read
+
+    def find_values(self, slot: Slot, found: dict[str, Any], at: str) -> None:
+        """Take the array of a state or a constant, which must be of its shape and dtype."""
+        name, order = found["values"], found["order"]
+        if sorted(order) != list(range(slot.ndim)):
             refuse(f"{at}.order", order, f"all dims of shape {slot.shape}")
         at = f"{at}.values"
-        name = text(value["values"], at)
-        if name not in self.arrays or name in self.used:
+        if name not in self.arrays:
             refuse(at, repr(name), "the name of an array in the weights, each used once")
-        array = self.arrays[name]
+        array = self.arrays.pop(name)
         if array.shape != slot.shape or array.dtype != slot.dtype:
             got = f"values of shape {array.shape} and dtype {array.dtype}"
             refuse(at, got, f"shape {slot.shape} and dtype {slot.dtype}")
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             refuse(at, "bools that are neither 0 nor 1", "intact ones")
-        self.used.add(name)
         self.values[slot], self.orders[slot] = array, order
-
-    def new_slot(self, value: dict[str, Any], at: str, kind: str, name: str = "", requires_grad: bool = False) -> Slot:
-        """A slot with the next number."""
-        shape = tuple(integer(n, f"{at}.shape", 0) for n, _ in items(value["shape"], f"{at}.shape"))
-        kind_of_element = DTYPES[choice(value["dtype"], f"{at}.dtype", DTYPES)]
-        if len(shape) > MAX_DIMS or math.prod(n or 1 for n in shape) * kind_of_element.itemsize > MAX_BYTES:
-            refuse(f"{at}.shape", shape, f"at most {MAX_DIMS} dims and {MAX_BYTES} bytes")
-        if isinstance(value["device"], dict):
-            where = decode_layout(value["device"], f"{at}.device", shape, kind_of_element)
-        else:
-            where = self.device(value["device"], f"{at}.device")
-        slot = Slot(shape, kind_of_element, where, kind, name, requires_grad)
-        self.slots.append(slot)
-        return slot
-
-    def device(self, value: Any, at: str) -> device:
-        """A device of this machine."""
-        name = text(value, at)
-        place = as_device(name, at) if self.place is None else self.place
-        load_kernels(place)
-        return place
-
-    def input(self, value: Any, at: str) -> Slot:
-        """An input of the graph."""
-        value = record(value, at, ("shape", "dtype", "device", "name"))
-        return self.new_slot(value, at, INPUT, text(value["name"], f"{at}.name"))
-
-    def state(self, value: Any, at: str) -> Slot:
-        """A state with its values."""
-        value = record(value, at, ("shape", "dtype", "device", "name", "kind", "requires_grad", "values", "order"))
-        kind = choice(value["kind"], f"{at}.kind", STATES)
-        if type(value["requires_grad"]) is not bool:
-            refuse(f"{at}.requires_grad", value["requires_grad"], "true or false")
-        slot = self.new_slot(value, at, kind, text(value["name"], f"{at}.name"), value["requires_grad"])
-        self.array(slot, value, at)
-        return slot
-
-    def constant(self, value: Any, at: str) -> Slot:
-        """A constant with its values."""
-        value = record(value, at, ("shape", "dtype", "device", "values", "order"))
-        slot = self.new_slot(value, at, CONSTANT)
-        self.array(slot, value, at)
-        return slot
 
     def instruction(self, value: Any, at: str) -> Instruction:
         """One instruction, whose op and attributes are known and whose outputs are what the op makes of its inputs."""
-        keys = ("op", "inputs", "outputs", "attrs", "scope", "location", "phase", "unless", "after")
-        value = record(value, at, keys)
-        op = known_ops()[choice(value["op"], f"{at}.op", known_ops())]
-        attrs = value["attrs"]
-        if not isinstance(attrs, dict):
-            refuse(f"{at}.attrs", attrs, "an object")
-        instruction = Instruction(
-            op=op,
-            inputs=[self.operand(v, place) for v, place in items(value["inputs"], f"{at}.inputs")],
-            outputs=[],
-            attrs={name: decode_value(v, f"{at}.attrs.{name}", self.device) for name, v in attrs.items()},
-            scope=text(value["scope"], f"{at}.scope"),
-            location=text(value["location"], f"{at}.location"),
-            phase=choice(value["phase"], f"{at}.phase", (FORWARD, BACKWARD, UPDATE)),
-            unless=None if value["unless"] is None else self.slot(value["unless"], f"{at}.unless"),
-            after=None if value["after"] is None else self.slot(value["after"], f"{at}.after"),
+        found = record(
+            value,
+            at,
+            op=one_of(known_ops()),
+            inputs=each(self.operand),
+            attrs=named(self.value),
+            scope=text,
+            location=text,
+            phase=one_of((FORWARD, BACKWARD, UPDATE)),
+            unless=optional(self.slot),
+            after=optional(self.slot),
+            outputs=each(self.new_slot(VALUE)),
         )
-        outputs = items(value["outputs"], f"{at}.outputs")
-        keys = ("shape", "dtype", "device")
-        instruction.outputs = [self.new_slot(record(v, place, keys), place, VALUE) for v, place in outputs]
+        instruction = Instruction(**found)
         check_instruction(instruction, at, self.makers)
-        if op is ToDevice and instruction.inputs[0].device == instruction.attrs["target"]:
+        if instruction.op is ToDevice and instruction.inputs[0].device == instruction.attrs["target"]:
             instruction = instruction.with_(op=Clone, attrs={})  # on one device, a transfer would not copy
         self.makers.update(dict.fromkeys(instruction.outputs, instruction))
         return instruction
@@ -278,35 +259,7 @@ class Decoder:
         """An input of an instruction: a slot, a number or None."""
         if isinstance(value, str):
             return self.slot(value, at)
-        value = decode_value(value, at)
+        value = self.value(value, at)
         if value is not None and not isinstance(value, bool | int | float | np.generic):
             refuse(at, repr(value)[:80], "a slot, a number or null")
         return value
-
-    def write(self, value: Any, at: str, program: Program) -> None:
-        """A state and the slot that it takes its new value from."""
-        state, slot = (self.slot(v, place) for v, place in pair(value, at))
-        if state not in program.states or state in program.writes:
-            refuse(f"{at}[0]", repr(state), "a state, each written once")
-        if (slot.shape, slot.dtype, slot.device) != (state.shape, state.dtype, state.device):
-            refuse(f"{at}[1]", slot.type, f"{state.type}, as the state has it")
-        program.writes[state] = slot
-
-    def late_read(self, value: Any, at: str, program: Program) -> tuple[int, Slot | int]:
-        """The position of an input, and a state or the position of another input in whose memory it must not lie."""
-        (position, place), (name, where) = pair(value, at)
-        position, last = integer(position, place, 0, len(program.inputs) - 1), len(program.inputs) - 1
-        if isinstance(name, int):
-            return position, integer(name, where, 0, last)
-        state = self.slot(name, where)
-        if state not in program.states:
-            refuse(where, repr(state), "a state")
-        return position, state
-
-
-def pair(value: Any, at: str) -> list[tuple[Any, str]]:
-    """The two entries of a list, each with its place."""
-    found = items(value, at)
-    if len(found) != 2:
-        refuse(at, f"{len(found)} entries", "two")
-    return found

@@ -16,8 +16,8 @@ from typing import Any
 from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import is_number
 from miniflow.graph.saved.attributes import is_plain, number, several
-from miniflow.graph.saved.fields import choice, integer, items, record, refuse
-from miniflow.graph.saved.values import decode_value, encode_value
+from miniflow.graph.saved.fields import each, integer, named, one_of, record, refuse
+from miniflow.graph.saved.values import Values, encode_value
 from miniflow.optim import lr_scheduler
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.combined import CombinedSchedule
@@ -138,54 +138,46 @@ def refuse_code(kind: str, why: str) -> None:
 # from JSON
 
 
-def decode_schedules(value: Any) -> list[tuple[int, LRScheduler]]:
+def decode_schedules(values: Values, value: Any, at: str) -> list[tuple[int, LRScheduler]]:
     """The schedules of a file, checked; each moves the groups of a `SavedOptimizer`."""
-    schedules = []
-    for entry, at in items(value, "schedules"):
-        entry = record(entry, at, ("optimizer", "groups", "schedule"))
-        place = integer(entry["optimizer"], f"{at}.optimizer", 0)
-        groups = [decode_group(group, where) for group, where in items(entry["groups"], f"{at}.groups")]
-        schedules.append((place, decode_schedule(entry["schedule"], f"{at}.schedule", SavedOptimizer(place, groups))))
-    return schedules
+
+    def entry(value: Any, at: str) -> tuple[int, LRScheduler]:
+        found = record(value, at, optimizer=integer(0), groups=each(group), schedule=lambda value, at: (value, at))
+        optimizer = SavedOptimizer(found["optimizer"], found["groups"])
+        return optimizer.place, decode_schedule(values, optimizer, *found["schedule"])
+
+    def group(value: Any, at: str) -> dict[str, Any]:
+        found = named(values.value)(value, at)
+        if "lr" not in found:
+            refuse(at, f"the keys {sorted(found)[:12]}", "an object with the entry lr")
+        for name, v in found.items():
+            if not (number(v) or name != "lr" and isinstance(v, tuple) and several(number)(v)):
+                refuse(f"{at}.{name:.80}", repr(v)[:80], "a number, or a pair of numbers")
+        return found
+
+    return each(entry)(value, at)
 
 
-def decode_group(value: Any, at: str) -> dict[str, Any]:
-    """The numbers of a group, the learning rate among them."""
-    if not isinstance(value, dict) or "lr" not in value:
-        refuse(at, type(value).__name__, "an object with the entry lr")
-    group = {name: decode_value(content, f"{at}.{name:.80}") for name, content in value.items()}
-    for name, found in group.items():
-        if not (number(found) or name != "lr" and isinstance(found, tuple) and several(number)(found)):
-            refuse(f"{at}.{name:.80}", repr(found)[:80], "a number, or a pair of numbers")
-    return group
-
-
-def decode_schedule(value: Any, at: str, optimizer: SavedOptimizer) -> LRScheduler:
+def decode_schedule(values: Values, optimizer: SavedOptimizer, value: Any, at: str) -> LRScheduler:
     """A schedule of a known class, with attributes that its methods accept."""
-    value = record(value, at, ("kind", "state"))
-    kind, state = SCHEDULES[choice(value["kind"], f"{at}.kind", SCHEDULES)], value["state"]
-    if not isinstance(state, dict):
-        refuse(f"{at}.state", type(state).__name__, "an object")
+
+    def part(value: Any, at: str) -> Any:
+        if isinstance(value, dict) and value.keys() == {"schedule"}:
+            return decode_schedule(values, optimizer, value["schedule"], at)
+        if isinstance(value, list):
+            return each(part)(value, at)
+        found = values.value(value, at)
+        return found if is_plain(found) else refuse(at, repr(found)[:80], "a number, a text, or a list of such")
+
+    found = record(value, at, kind=one_of(SCHEDULES), state=named(part))
+    kind, at = found["kind"], f"{at}.state"
     schedule = kind.__new__(kind)
-    schedule.optimizer = optimizer
-    for name, content in state.items():
+    for name in found["state"]:
         if name == "optimizer" or hasattr(kind, name):
-            refuse(f"{at}.state.{name:.80}", "the name of something else", "attributes of the schedule")
-        setattr(schedule, name, decode_part(content, f"{at}.state.{name:.80}", optimizer))
-    check(schedule, f"{at}.state")
+            refuse(f"{at}.{name:.80}", "the name of something else", "attributes of the schedule")
+    vars(schedule).update(found["state"], optimizer=optimizer)
+    check(schedule, at)
     return schedule
-
-
-def decode_part(value: Any, at: str, optimizer: SavedOptimizer) -> Any:
-    """An attribute of a schedule: schedules, and what is plain, in lists or alone."""
-    if isinstance(value, dict) and value.keys() == {"schedule"}:
-        return decode_schedule(value["schedule"], at, optimizer)
-    if isinstance(value, list):
-        return [decode_part(part, where, optimizer) for part, where in items(value, at)]
-    found = decode_value(value, at)
-    if isinstance(value, dict) and "scalar" in value or not is_plain(found):
-        refuse(at, repr(found)[:80], "a number, a text, or a list of such")
-    return found
 
 
 def check(schedule: LRScheduler, at: str) -> None:

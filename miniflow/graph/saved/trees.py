@@ -12,24 +12,16 @@ from __future__ import annotations
 import dataclasses
 import keyword
 from collections import namedtuple
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from miniflow.errors import CheckpointError
 from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, key_of
-from miniflow.graph.saved.fields import choice, items, record, refuse, text
-from miniflow.graph.saved.values import decode_value, encode_value
+from miniflow.graph.saved.fields import each, one_of, record, refuse, text
+from miniflow.graph.saved.values import Values, encode_value
 
-FIELDS = {
-    "tensor": (),
-    "constant": ("value",),
-    "list": ("children",),
-    "tuple": ("children",),
-    "dict": ("keys", "children"),
-    "namedtuple": ("type", "keys", "children"),
-    "dataclass": ("type", "keys", "children"),
-}
-MAX_DEPTH = 50
+KINDS = {SEQUENCE: "", DICT: "dict", NAMED: "namedtuple", DATACLASS: "dataclass"}
 
 
 def encode_tree(tree: Tree, what: str) -> dict[str, Any]:
@@ -52,62 +44,54 @@ def encode_tree(tree: Tree, what: str) -> dict[str, Any]:
                 f"save: the {what} of the graph contain a {kind.__module__}.{kind.__qualname__}; expected tensors, "
                 "numbers, strings and None in lists, tuples, dicts and dataclasses"
             ) from None
-    children = {"children": [encode_tree(child, what) for child in tree.children]}
-    if tree.kind == SEQUENCE:
-        return {"kind": tree.type.__name__, **children}
-    keys = {"keys": [encode_value(key) for key in tree.keys]}
-    if tree.kind == DICT:
-        return {"kind": "dict", **keys, **children}
-    return {"kind": {NAMED: "namedtuple", DATACLASS: "dataclass"}[tree.kind], "type": tree.type.__name__, **keys,
-            **children}  # fmt: skip
+    found = {"kind": KINDS[tree.kind] or tree.type.__name__}
+    if tree.kind in (NAMED, DATACLASS):
+        found["type"] = tree.type.__name__
+    if tree.kind != SEQUENCE:
+        found["keys"] = [encode_value(key) for key in tree.keys]
+    return {**found, "children": [encode_tree(child, what) for child in tree.children]}
 
 
-def decode_tree(value: Any, at: str, depth: int = 0) -> Tree:
+def decode_tree(values: Values, value: Any, at: str) -> Tree:
     """The tree for a JSON value.
 
     Raises:
         CheckpointError: for anything that `encode_tree` would not have written.
     """
-    if depth > MAX_DEPTH:
-        refuse(at, "deeper nesting", f"at most {MAX_DEPTH} levels")
+    children, keys = each(partial(decode_tree, values)), each(values.value)
+    readers = {
+        "tensor": {},
+        "constant": {"value": values.value},
+        "list": {"children": children},
+        "tuple": {"children": children},
+        "dict": {"keys": keys, "children": children},
+        **dict.fromkeys(("namedtuple", "dataclass"), {"type": word, "keys": each(word), "children": children}),
+    }
     if not isinstance(value, dict) or "kind" not in value:
         refuse(at, type(value).__name__, "an object with a kind")
-    kind = choice(value["kind"], f"{at}.kind", FIELDS)
-    value = record(value, at, ("kind", *FIELDS[kind]))
+    fields = one_of(readers)(value["kind"], f"{at}.kind")
+    found = record(value, at, kind=text, **fields)
+    kind, keys, children = found["kind"], tuple(found.get("keys", ())), tuple(found.get("children", ()))
     if kind == "tensor":
         return LEAF
     if kind == "constant":
-        constant = decode_value(value["value"], f"{at}.value")
-        return Tree(CONSTANT, type(constant), constant=constant, key=key_of(constant))
-    children = tuple(decode_tree(v, place, depth + 1) for v, place in items(value["children"], f"{at}.children"))
+        return Tree(CONSTANT, type(found["value"]), constant=found["value"], key=key_of(found["value"]))
     if kind in ("list", "tuple"):
         return Tree(SEQUENCE, {"list": list, "tuple": tuple}[kind], children=children)
-    keys = tuple(decode_value(v, place) for v, place in items(value["keys"], f"{at}.keys"))
-    if kind == "dict":
-        check_keys(keys, children, at)
-        return Tree(DICT, dict, keys, children)
-    return decode_class(kind, text(value["type"], f"{at}.type"), keys, children, at)
-
-
-def check_keys(keys: tuple, children: tuple, at: str) -> None:
-    """Refuse keys that are not as many as there are children, all different."""
-    try:
-        distinct = len(set(keys))
-    except TypeError:
-        distinct = -1
-    if not len(keys) == distinct == len(children):
+    if not len(keys) == len(set(keys)) == len(children):
         refuse(f"{at}.keys", f"{len(keys)} keys for {len(children)} children", "as many, all different")
-
-
-def decode_class(kind: str, name: str, keys: tuple, children: tuple, at: str) -> Tree:
-    """The tree of a named tuple or a dataclass, with a class made for it."""
-    check_keys(keys, children, at)
-    for word in (name, *keys):
-        if type(word) is not str or not word.isidentifier() or keyword.iskeyword(word) or word.startswith("_"):
-            refuse(at, repr(word)[:80], "names of a class and its fields, not beginning with an underscore")
+    if kind == "dict":
+        return Tree(DICT, dict, keys, children)
     if kind == "namedtuple":
-        return Tree(NAMED, namedtuple(name, keys), keys, children)  # noqa: PYI024
-    return Tree(DATACLASS, dataclasses.make_dataclass(name, keys), keys, children)
+        return Tree(NAMED, namedtuple(found["type"], keys), keys, children)  # noqa: PYI024
+    return Tree(DATACLASS, dataclasses.make_dataclass(found["type"], keys), keys, children)
+
+
+def word(value: Any, at: str) -> str:
+    """The name of a class that is made, or of one of its fields."""
+    if type(value) is not str or not value.isidentifier() or keyword.iskeyword(value) or value.startswith("_"):
+        refuse(at, repr(value)[:80], "names of a class and its fields, not beginning with an underscore")
+    return value
 
 
 def arranged(expected: Tree, given: Tree, tensors: list[Any]) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""Attributes as JSON values and back.
+"""Attributes, constants and layouts as JSON values and back.
 
 Numbers, strings, booleans, null and lists stand for themselves; everything else is an object with a single tag:
 
@@ -10,26 +10,59 @@ Numbers, strings, booleans, null and lists stand for themselves; everything else
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from miniflow.backends.memory import load_kernels
 from miniflow.device import device
 from miniflow.dtype import ALL
-from miniflow.errors import CheckpointError, DeviceError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DeviceError
 from miniflow.graph.ir import Scalar
-from miniflow.graph.saved.fields import choice, integer, items, refuse, text
-from miniflow.graph.saved.layouts import decode_placement, decode_sbp, encode_placement, encode_sbp
-from miniflow.graph.saved.operands import known_ops
+from miniflow.graph.saved.attributes import known_ops
+from miniflow.graph.saved.fields import Reader, each, integer, one_of, pair, record, refuse, text
+from miniflow.parallel.partition import GlobalMeta, check_axes
 from miniflow.parallel.placement import placement
-from miniflow.sbp import Sbp
+from miniflow.sbp import B, P, S, Sbp, as_nd_sbp
 from miniflow.serialization.states import BY_NAME as DTYPES
 from miniflow.serialization.states import FLOATS
 
 NAMES = {t.numpy: t.name for t in ALL}
-TAGS = ("tuple", "slice", "number", "dict", "ellipsis", "float", "dtype", "device", "scalar", "op", "placement", "sbp")
-MAX_DEPTH = 16  # of nested attributes
+SPLITS = {"B": B, "P": P, **{f"S({dim})": S(dim) for dim in range(32)}}
+WHOLE = integer(-(2**63), 2**64 - 1)
+RANK = integer(0, 1 << 16)
+
+
+def encode_value(value: Any) -> Any:
+    """The JSON value of an attribute or a constant.
+
+    Raises:
+        CheckpointError: for a value of an unknown kind.
+    """
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, np.generic) and value.dtype in NAMES:
+        return {"number": [NAMES[value.dtype], encode_value(value.item())]}
+    if type(value) is list:
+        return [encode_value(part) for part in value]
+    for tag, kind, content in (
+        ("tuple", tuple, list),
+        ("slice", slice, lambda value: [value.start, value.stop, value.step]),
+        ("dict", dict, lambda value: [list(item) for item in value.items()]),
+        ("ellipsis", type(...), lambda value: None),
+        ("dtype", np.dtype, NAMES.__getitem__),
+        ("device", device, str),
+        ("scalar", Scalar, lambda value: value.name),
+        ("op", type, encode_op),
+        ("sbp", Sbp, str),
+    ):
+        if isinstance(value, kind):
+            return {tag: encode_value(content(value))}
+    if isinstance(value, placement):
+        return {"placement": encode_placement(value)}
+    raise CheckpointError(f"save: cannot write an attribute of type {type(value).__name__}: {value!r:.80}")
 
 
 def encode_op(op: type, location: str = "") -> str:
@@ -47,117 +80,111 @@ def encode_op(op: type, location: str = "") -> str:
     return op.__name__
 
 
-def encode_value(value: Any) -> Any:
-    """The JSON value of an attribute.
-
-    Raises:
-        CheckpointError: for a value of an unknown kind.
-    """
-    if value is None or isinstance(value, bool | int | str) and type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, np.generic) and value.dtype in NAMES:
-        return {"number": [NAMES[value.dtype], encode_value(value.item())]}
-    if type(value) is list:
-        return [encode_value(part) for part in value]
-    for tag, kind, content in (
-        ("tuple", tuple, lambda: [encode_value(part) for part in value]),
-        ("slice", slice, lambda: [encode_value(part) for part in (value.start, value.stop, value.step)]),
-        ("dict", dict, lambda: [[encode_value(k), encode_value(v)] for k, v in value.items()]),
-        ("ellipsis", type(...), lambda: None),
-        ("dtype", np.dtype, lambda: NAMES[value]),
-        ("device", device, lambda: str(value)),
-        ("scalar", Scalar, lambda: value.name),
-        ("op", type, lambda: encode_op(value)),
-        ("placement", placement, lambda: encode_placement(value)),
-        ("sbp", Sbp, lambda: encode_sbp(value)),
-    ):
-        if isinstance(value, kind):
-            return {tag: content()}
-    raise CheckpointError(f"save: cannot write an attribute of type {type(value).__name__}: {value!r:.80}")
+def encode_placement(where: placement) -> dict[str, Any]:
+    """The type of the devices, and the ranks."""
+    return {"type": where.type, "ranks": where.flat, "shape": list(where.shape)}
 
 
-def decode_value(value: Any, at: str, place: Callable[[str, str], device] | None = None, depth: int = 0) -> Any:
-    """The value that a JSON value stands for.
+def encode_place(where: device | GlobalMeta) -> Any:
+    """The name of a device, or placement and SBP."""
+    if not where.is_global:
+        return str(where)
+    return {"placement": encode_placement(where.placement), "sbp": [str(entry) for entry in where.sbp]}
+
+
+class Values:
+    """The reader of what `encode_value` writes.
 
     Args:
-        value: of any kind.
-        at: its place in the file, for messages.
-        place: finds the device of a name; None where no devices are allowed.
+        map_location: the device that stands for all devices of the file; None for those themselves.
+
+    Attributes:
+        scalars: by their names, those that attributes may contain.
 
     Raises:
-        CheckpointError: for anything that `encode_value` would not have written.
+        CheckpointError: from each method, for anything that was not written so.
     """
-    if value is None or type(value) in (bool, float):
-        return value
-    if type(value) is int:
-        return integer(value, at, -(2**63), 2**64 - 1)
-    if type(value) is str:
-        return text(value, at)
-    if depth > MAX_DEPTH:
-        refuse(at, "deeper nesting", f"at most {MAX_DEPTH} levels")
-    if type(value) is list:
-        return [decode_value(part, where, place, depth + 1) for part, where in items(value, at)]
-    if len(value) != 1:
-        refuse(at, f"an object with the keys {sorted(value)[:5]}", "a single tag")
-    ((tag, content),) = value.items()
-    choice(tag, at, TAGS)
-    if tag in ("tuple", "slice", "number"):
-        parts = [decode_value(part, where, place, depth + 1) for part, where in items(content, at)]
-        return {"tuple": lambda parts, at: tuple(parts), "slice": as_slice, "number": as_number}[tag](parts, at)
-    if tag == "dict":
-        pairs = [items(pair, where) for pair, where in items(content, at)]
-        if any(len(pair) != 2 or type(pair[0][0]) is not str for pair in pairs):
-            refuse(at, "something else", "pairs of a string and a value")
-        return {key: decode_value(v, where, place, depth + 1) for (key, _), (v, where) in pairs}
-    return decode_name(tag, content, at, place)
+
+    def __init__(self, map_location: Any = None):
+        self.target = None if map_location is None else device(map_location)
+        self.scalars: dict[str, Scalar] = {}
+        self.tags: dict[str, Reader] = {
+            "tuple": lambda value, at: tuple(each(self.value)(value, at)),
+            "slice": self.slice,
+            "number": self.number,
+            "dict": lambda value, at: dict(each(pair(text, self.value))(value, at)),
+            "ellipsis": lambda value, at: ...,
+            "float": one_of(FLOATS),
+            "dtype": one_of(DTYPES),
+            "device": self.device,
+            "scalar": lambda value, at: one_of(self.scalars)(value, at),
+            "op": one_of(known_ops()),
+            "placement": self.placement,
+            "sbp": one_of(SPLITS),
+        }
+
+    def value(self, value: Any, at: str) -> Any:
+        """An attribute or a constant."""
+        if value is None or type(value) in (bool, float):
+            return value
+        if type(value) in (int, str, list):
+            return {int: WHOLE, str: text, list: each(self.value)}[type(value)](value, at)
+        if len(value) != 1:
+            refuse(at, f"an object with the keys {sorted(value)[:5]}", "a single tag")
+        ((tag, content),) = value.items()
+        return one_of(self.tags)(tag, at)(content, at)
+
+    def slice(self, value: Any, at: str) -> slice:
+        """A slice from its bounds and step."""
+        parts = each(self.value)(value, at)
+        if len(parts) != 3 or any(part is not None and type(part) is not int for part in parts) or parts[2] == 0:
+            refuse(at, parts, "start, stop and step: integers or null, the step not 0")
+        return slice(*parts)
+
+    def number(self, value: Any, at: str) -> np.generic:
+        """A number of a NumPy type."""
+        kind, number = pair(one_of(DTYPES), self.value)(value, at)
+        try:
+            if isinstance(number, int | float) and isinstance(number, bool) == (kind.kind == "b"):
+                return kind.type(number)
+        except OverflowError:
+            pass
+        return refuse(at, repr(number)[:80], f"a number that {kind} can hold")
+
+    def device(self, value: Any, at: str) -> device:
+        """A device of this machine."""
+        try:
+            place = device(text(value, at)) if self.target is None else self.target
+        except (DeviceError, ValueError, TypeError) as error:
+            raise CheckpointError(f"load: {at}: {error}; or give map_location='cpu'") from error
+        load_kernels(place)
+        return place
+
+    def placement(self, value: Any, at: str) -> placement:
+        """A placement in this world, which may have fewer ranks."""
+        kind = one_of(("cpu", "cuda"))
+        where = record(value, at, type=kind, ranks=each(RANK), shape=each(RANK))
+        try:
+            return placement(where["type"], np.array(where["ranks"]).reshape(where["shape"]))
+        except (ArgumentError, ArgumentTypeError, ValueError) as error:
+            raise CheckpointError(f"load: {at}: {error}") from error
+
+    def place(self, value: Any, at: str, shape: tuple[int, ...], dtype: np.dtype) -> device | GlobalMeta:
+        """A device, or the layout of a global array of this shape."""
+        if not isinstance(value, dict):
+            return self.device(value, at)
+        where = record(value, at, placement=self.placement, sbp=each(one_of(SPLITS)))
+        return checked(where["placement"], tuple(where["sbp"]), at, shape, dtype)
 
 
-def decode_name(tag: str, content: Any, at: str, place: Callable[[str, str], device] | None) -> Any:
-    """What a name stands for: a dtype, a device, an op, a number that varies ..."""
-    if tag == "ellipsis":
-        return ...
-    if tag == "float":
-        return FLOATS[choice(content, at, FLOATS)]
-    if tag == "dtype":
-        return DTYPES[choice(content, at, DTYPES)]
-    if tag == "op":
-        return known_ops()[choice(content, at, known_ops())]
-    if tag == "scalar":
-        return Scalar(text(content, at))
-    if tag == "placement":
-        return decode_placement(content, at)
-    if tag == "sbp":
-        return decode_sbp(content, at)
-    return refuse(at, "a device", "none here") if place is None else place(text(content, at), at)
-
-
-def as_slice(parts: list[Any], at: str) -> slice:
-    """A slice from its bounds and step."""
-    if len(parts) != 3 or any(part is not None and type(part) is not int for part in parts) or parts[2] == 0:
-        refuse(at, parts, "start, stop and step: integers or null, the step not 0")
-    return slice(*parts)
-
-
-def as_number(parts: list[Any], at: str) -> np.generic:
-    """A number of a NumPy type."""
-    if len(parts) != 2 or not isinstance(parts[1], int | float) or isinstance(parts[1], bool) != (parts[0] == "bool"):
-        refuse(at, parts, "a dtype and a number")
-    kind = DTYPES[choice(parts[0], at, DTYPES)]
-    try:
-        return kind.type(parts[1])
-    except (ValueError, OverflowError, TypeError) as error:
-        refuse(at, error, f"a number that {parts[0]} can hold")
-
-
-def as_device(name: str, at: str) -> device:
-    """A device of this machine.
+def checked(where: placement, sbp: tuple[Sbp, ...], at: str, shape: tuple[int, ...], dtype: np.dtype) -> GlobalMeta:
+    """The layout, if it is one of an array of this shape.
 
     Raises:
-        CheckpointError: if there is no such device.
+        CheckpointError: if it is not.
     """
     try:
-        return device(name)
-    except (DeviceError, ValueError, TypeError) as error:
-        raise CheckpointError(f"load: {at}: {error}; or give map_location='cpu'") from error
+        check_axes(as_nd_sbp(sbp, len(where.shape), "load"), len(shape))
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise CheckpointError(f"load: {at}: {error}") from error
+    return GlobalMeta.of(where, sbp, shape, dtype)
