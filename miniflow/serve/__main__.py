@@ -1,0 +1,52 @@
+"""`python -m miniflow.serve MODELS/` serves a folder of saved graphs; `python -m miniflow.serve prepare MODELS/` only
+makes the model repository that Triton reads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from miniflow.errors import ArgumentError, CheckpointError, GraphError, WorkerError
+from miniflow.serve.repository import prepare
+from miniflow.serve.server import run
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options; a wrong one ends the program with code 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m miniflow.serve [prepare]",
+        description="Serve saved graphs over HTTP, by the protocol of KServe, version 2.",
+        epilog="python -m miniflow.serve prepare MODELS: only write what is missing of a model repository",
+        allow_abbrev=False,
+    )
+    parser.add_argument("models", help="a folder of models, each what flow.save(graph, folder) wrote")
+    parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
+    parser.add_argument("--http-port", type=int, default=8000)
+    parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
+    parser.add_argument("--max-batch-size", type=int, help="rows that may be joined; 0: shapes of the saved graph")
+    for engine in ("openvino", "tensorrt"):
+        parser.add_argument(
+            f"--enable-{engine}", action="append", default=[], metavar="MODEL", help=f"run MODEL by {engine}"
+        )
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    only_prepare = arguments[:1] == ["prepare"]
+    return parser.parse_args(arguments[only_prepare:], argparse.Namespace(only_prepare=only_prepare))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepare the models, and serve them until Ctrl-C. Returns the exit code."""
+    options = parse(arguments)
+    engines = dict.fromkeys(options.enable_openvino, "openvino") | dict.fromkeys(options.enable_tensorrt, "tensorrt")
+    try:
+        models = prepare(
+            options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None
+        )
+        return 0 if options.only_prepare else run(models, options.http_address, options.http_port)
+    except (ArgumentError, CheckpointError, GraphError, WorkerError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
