@@ -71,7 +71,7 @@ def prepare(
     ...     flow.save(graph, models + "/double")
     ...     (model,) = prepare(models)
     ...     sorted(path.relative_to(model).as_posix() for path in model.rglob("*.*"))
-    ['1/model.py', '1/model/graph.json', '1/model/weights.safetensors', 'config.pbtxt']
+    ['1/model.py', '1/model/graph.safetensors', 'config.pbtxt']
     """
     found = models_in(folder)
     unknown = set(engines or ()) - {model.name for model in found}

@@ -58,7 +58,7 @@ def test_a_saved_graph_becomes_a_model(tmp_path):
     flow.save(pair(16), tmp_path / "pair")
     assert prepare(tmp_path) == [tmp_path / "pair"]
     files = sorted(path.relative_to(tmp_path / "pair").as_posix() for path in tmp_path.rglob("*") if path.is_file())
-    assert files == ["1/model.py", "1/model/graph.json", "1/model/weights.safetensors", "config.pbtxt"]
+    assert files == ["1/model.py", "1/model/graph.safetensors", "config.pbtxt"]
     assert read_config(tmp_path / "pair") == parsed(PAIR)
     source = (tmp_path / "pair" / "1" / "model.py").read_text()
     assert len(source.splitlines()) <= 6
@@ -81,7 +81,7 @@ def test_graph_save_writes_the_same_as_prepare(tmp_path):
     (tmp_path / "b_pair").rename(tmp_path / "b" / "pair")
     prepare(tmp_path / "b")
     a, b = ({p.relative_to(r): p.read_bytes() for p in r.rglob("*.*")} for r in (tmp_path / "a", tmp_path / "b"))
-    assert a == b and len(a) == 4
+    assert a == b and len(a) == 3
 
 
 def test_a_graph_is_saved_again_under_the_config_of_the_user(tmp_path):
@@ -154,8 +154,8 @@ def test_folders_without_models(tmp_path):
 
 def test_damaged_graphs(tmp_path):
     flow.save(pair(), tmp_path / "pair")
-    (tmp_path / "pair" / "graph.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is not the program of a graph"):
+    (tmp_path / "pair" / "graph.safetensors").write_text("{}")
+    with pytest.raises(CheckpointError, match="is not an intact safetensors file"):
         prepare(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""A graph as a folder: `graph.json` and `weights.safetensors`; what is in it is checked before it is used."""
+"""A graph as a folder with one file, `graph.safetensors`; what is in it is checked before it is used."""
