@@ -15,18 +15,17 @@ import miniflow as flow
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FEATURES = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-
-
-def test_every_python_example_prints_what_it_says(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["README.md", "docs/features.md"])
+def test_every_python_example_prints_what_it_says(tmp_path, monkeypatch, name):
+    text = (ROOT / name).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    text = "\n".join(blocks("python"))
-    example = doctest.DocTestParser().get_doctest(text, {}, "README.md", "README.md", 0)
-    assert len(example.examples) > 15
+    examples = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    example = doctest.DocTestParser().get_doctest(examples, {"flow": flow, "nn": flow.nn}, name, name, 0)
+    assert len(example.examples) > 10
     report = []
     failures = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append).failed
     assert not failures, "".join(report)
@@ -45,13 +44,13 @@ def test_every_file_it_names_exists(document, least):
 
 def rows(heading):
     """The cells of the rows of the table under a heading."""
-    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = FEATURES.split(f"## {heading}\n")[1].split("\n## ")[0]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line[:2] == "| "][1:]
 
 
 def test_the_operators_it_lists_exist():
     places = (flow, flow.nn.functional, flow.optim, flow.Tensor)
-    named = [name for row in rows("What it has") for name in re.findall(r"`(\w+)`", row[1])]
+    named = [name for row in rows("Operators") for name in re.findall(r"`(\w+)`", row[1])]
     assert len(named) > 70
     assert not [name for name in named if not any(hasattr(place, name) for place in places)]
 
@@ -68,7 +67,8 @@ def test_its_pictures_are_those_of_the_notebooks(path):
     spec = importlib.util.spec_from_file_location("tutorials_build", ROOT / "tutorials" / "build.py")
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
-    assert path.name in README and path.read_bytes() == build.picture(path.stem), "run: python tutorials/build.py"
+    assert path.name in README + FEATURES
+    assert path.read_bytes() == build.picture(path.stem), "run: python tutorials/build.py"
 
 
 def test_the_citation_has_the_version_of_the_package():
@@ -86,6 +86,10 @@ def copy_with(readme, folder):
     shutil.copy(ROOT / ".ci" / "readme_commands", folder / ".ci")
     (folder / "README.md").write_text(readme, encoding="utf-8")
     return run_extractor(folder)
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 220
 
 
 def test_the_two_commands():
