@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from miniflow.backends.memory import to_host
@@ -22,8 +23,10 @@ from miniflow.errors import (
 from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.ir import Slot
 from miniflow.graph.nested import flatten, unflatten
+from miniflow.graph.onnxruntime import engine_of
 from miniflow.graph.passes import run_passes
-from miniflow.graph.replay import Replay
+from miniflow.graph.replay import Arena, Replay
+from miniflow.graph.resized import resized
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.schedules import step
 from miniflow.graph.saved.trees import arranged, describe
@@ -45,16 +48,16 @@ class LoadedGraph:
             its betas. A momentum that was 0 has no buffer and stays without effect.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, sibling: LoadedGraph | None = None) -> None:
         self._parts, self.numbers = parts, parts.numbers
+        self._arena, self._lock = (sibling._arena, sibling._lock) if sibling else (Arena(), threading.Lock())
         self.program_recorded, self.config = parts.program, parts.config
         self.program = run_passes(parts.program, parts.config)
         if parts.program.is_global:
             self._replay = GlobalReplay(parts.program, self.program, self.config, self.config.accumulation_steps)
             self._inputs = [Slot(meta.shape, meta.dtype, meta) for meta in self._replay.inputs]
         else:
-            self._replay, self._inputs = Replay(self.program, parts.config), self.program.inputs
-        self._lock = threading.Lock()
+            self._replay, self._inputs = Replay(self.program, parts.config, self._arena), self.program.inputs
 
     @property
     def name(self) -> str:
@@ -137,6 +140,32 @@ class LoadedGraph:
                 f"{self.name}.set_lr: got {lr!r} for {len(names)} rates; expected a number for at least 1"
             )
         self.numbers.update(dict.fromkeys(names, float(lr)))
+
+    def for_rows(self, rows: int) -> LoadedGraph:
+        """The graph for batches of another size; it shares weights and the memory of a call with this one.
+
+        Its results are those of this graph only if no row of a batch depends on another one: compare them.
+
+        Raises:
+            GraphError, ShapeError, DimError, IndexRangeError: if it cannot be had, see `resized`.
+        """
+        other = LoadedGraph(replace(self._parts, program=resized(self.program_recorded, rows)), self)
+        if self.config.engine is not None:
+            other.run_by(self.config.engine)
+        return other
+
+    def run_by(self, engine: str) -> None:
+        """Let onnxruntime run calls from now on, as `config.enable_openvino()` does for graphs that are not loaded.
+
+        Args:
+            engine: "xla_jit", "tensorrt" or "openvino".
+
+        Raises:
+            ArgumentError: for another one.
+            OnnxError: with the reason, if the engine cannot run the graph, or is not installed.
+        """
+        self.config.engine = engine
+        self._replay = engine_of(self.program_recorded, self.config, engine, "step_of", self.program_recorded)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters, buffers and states of optimizers by name; they share memory with the graph."""

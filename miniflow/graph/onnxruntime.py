@@ -35,24 +35,23 @@ class OnnxReplay:
     """Runs a graph's step in onnxruntime; called as a `replay.Replay`.
 
     Args:
-        plan: of the graph.
+        program: as recorded.
+        step: its model, an `onnx.exporter.step.Step`.
         provider: of onnxruntime.
 
     Attributes:
         session: onnxruntime's.
 
     Raises:
-        OnnxError: if ONNX cannot say what the step does, or the provider cannot run it.
-        ImportError: without onnx or onnxruntime.
+        OnnxError: if the provider cannot run it.
+        ImportError: without onnxruntime.
     """
 
-    def __init__(self, plan: Compiled, provider: str):
+    def __init__(self, program: Program, step: Any, provider: str):
         ort = import_module("onnxruntime")
         if provider not in ort.get_available_providers():
             raise OnnxError(f"the installed onnxruntime has no {provider}")
-        self.program = plan.recording.program
-        step = import_module("miniflow.onnx.exporter.step").export_step(plan.graph, plan.tree, plan.metas)
-        self.inputs, self.states = step.inputs, step.states
+        self.program, self.inputs, self.states = program, step.inputs, step.states
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors are raised
         providers = [(name, OPTIONS.get(name, {})) for name in dict.fromkeys((provider, "CPUExecutionProvider"))]
@@ -109,14 +108,28 @@ def why_not(program: Program, config: Any) -> str | None:
 
 def replay_of(plan: Compiled) -> OnnxReplay | None:
     """What runs a plan in the engine that its graph's config names; None, after one warning, if that cannot be."""
-    engine = plan.config.engine
-    reason = why_not(plan.recording.program, plan.config)
+    engine, program = plan.config.engine, plan.recording.program
     try:
-        if reason is None:
-            return OnnxReplay(plan, PROVIDERS[engine])
+        return engine_of(program, plan.config, engine, "export_step", plan.graph, plan.tree, plan.metas)
     except OnnxError as error:
         reason = error.message
-    except ImportError as error:
-        reason = f"{error.name} is not installed"
     plan.graph._warn(f"enable_{engine}", f"enable_{engine} has no effect, the graph is replayed as usual: {reason}")
     return None
+
+
+def engine_of(program: Program, config: Any, engine: str, export: str, *args: Any) -> OnnxReplay:
+    """What runs a recorded program in an engine of `PROVIDERS`.
+
+    Args:
+        export: the function of `onnx.exporter.step` that makes the model of `args`.
+
+    Raises:
+        OnnxError: with the reason, if that cannot be.
+    """
+    if reason := why_not(program, config):
+        raise OnnxError(reason)
+    try:
+        step = getattr(import_module("miniflow.onnx.exporter.step"), export)(*args)
+        return OnnxReplay(program, step, PROVIDERS[engine])
+    except ImportError as error:
+        raise OnnxError(f"{error.name} is not installed") from error

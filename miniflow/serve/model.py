@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from miniflow.dtype import BY_NUMPY
 from miniflow.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -17,8 +18,9 @@ from miniflow.errors import (
     IndexRangeError,
     ShapeError,
 )
+from miniflow.ops.creation import zeros
 from miniflow.ops.joining import cat
-from miniflow.serve.config import DATATYPES, read_config
+from miniflow.serve.config import DATATYPES, engine_of, read_config
 from miniflow.serve.repository import versions_of
 from miniflow.serve.saved import SavedModel
 from miniflow.tensor import Tensor
@@ -45,7 +47,7 @@ class ServedModel:
     Raises:
         ArgumentError: if the config cannot be read, or does not fit the graph.
         CheckpointError: if the graph cannot be loaded.
-        GraphError: for a graph that cannot be served, see `saved`.
+        GraphError, OnnxError: for a graph that cannot be served, or not by its engine, see `saved`.
     """
 
     def __init__(self, folder: str | os.PathLike):
@@ -54,9 +56,11 @@ class ServedModel:
         self.version = max(versions_of(folder), default=None)
         if self.version is None:
             raise ArgumentError(f"{self.name}: there is no version; expected {folder}/1/model, which flow.save writes")
-        self.saved = SavedModel(folder / str(self.version) / "model", device_of(self.config))
+        self.saved = SavedModel(folder / str(self.version) / "model", device_of(self.config), engine_of(self.config))
         self.inputs, self.outputs = (positions(x) for x in (self.config.input, self.config.output))
         self._check_config()
+        for rows in {1, self.config.max_batch_size} if self.config.max_batch_size else ():  # compiles for these sizes
+            self.saved([zeros(rows, *slot.shape[1:], dtype=BY_NUMPY[slot.dtype]) for slot in self.saved.slots])
 
     def answer(self, requests: Sequence[Request]) -> list[dict[str, Tensor] | Exception]:
         """The answers to requests, which are joined to one batch if the config allows it.
@@ -121,8 +125,8 @@ class ServedModel:
         most, saved = self.config.max_batch_size, self.saved
         if most < 0 or most and not saved.rows or most > saved.rows and not saved.can_resize:
             raise ArgumentError(
-                f"{self.name}: config.pbtxt has max_batch_size {most}; expected 0 to {saved.rows}, for which the graph "
-                "was saved: call it with more rows, and save it"
+                f"{self.name}: config.pbtxt has max_batch_size {most}; expected 0 to {saved.rows}, the rows with which "
+                f"the graph was saved{', or more' if saved.can_resize else ': it cannot compute others'}"
             )
         for positions_, tensors, found in (
             (self.inputs, self.config.input, saved.inputs),

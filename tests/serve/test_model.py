@@ -1,10 +1,11 @@
 """Requests are joined to one batch, answered as by the graph, and refused one by one."""
 
 import pytest
+from compare import assert_close
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, DTypeError, IndexRangeError, OnnxError, ShapeError
 from miniflow.serve import REFUSALS, ServedModel
 
 
@@ -103,3 +104,71 @@ def test_models_without_batches_are_run_one_by_one(tmp_path):
 def test_more_rows_than_config_allows(tmp_path):
     with pytest.raises(ArgumentError, match="max_batch_size"):
         model_of(tmp_path, nn.Linear(3, 2), flow.ones(2, 3), max_batch_size=-3)
+
+
+# batches of other sizes than the graph was saved with
+
+
+def test_the_answers_are_those_of_the_graph_for_the_joined_batch(tmp_path):
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)).eval()
+    model, graph = model_of(tmp_path, module, flow.randn(2, 1, 8, 8))
+    assert model.config.max_batch_size == 8
+    for sizes in ([1], [2], [3], [1, 1, 1], [5, 3]):
+        x = flow.randn(sum(sizes), 1, 8, 8)
+        found = model.answer([{"INPUT_0": part} for part in flow.split(x, sizes)])
+        assert (flow.cat([y["OUTPUT_0"] for y in found]) == graph(x)).all()
+
+
+class ScaledByBatch(nn.Module):
+    def forward(self, x):
+        return x / flow.arange(1, x.shape[0] + 1).reshape(-1, 1)
+
+
+class Squeezed(nn.Module):
+    """With one row, softmax goes over the columns; with several, over the rows."""
+
+    def forward(self, x):
+        return flow.softmax(x.squeeze(0), 0).reshape(x.shape)
+
+
+@pytest.mark.parametrize(("module", "rows"), [(ScaledByBatch(), 4), (Squeezed(), 1)])
+def test_graphs_of_one_size_pad_smaller_batches(module, rows, tmp_path):
+    model, graph = model_of(tmp_path, module, flow.randn(rows, 3))
+    assert model.config.max_batch_size == rows and not model.saved.can_resize
+    x = flow.randn(rows, 3)
+    for count in range(1, rows + 1):
+        (found,) = model.answer([{"INPUT_0": x[:count]}])
+        assert (found["OUTPUT_0"] == graph(x)[:count]).all()
+    with pytest.raises(
+        ArgumentError, match=f"expected 0 to {rows}, the rows with which the graph was saved: it cannot"
+    ):
+        model_of(tmp_path / "other", module, flow.randn(rows, 3), max_batch_size=rows + 1)
+
+
+# engines
+
+
+def test_onnxruntime_answers_as_the_graph(tmp_path):
+    module = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Softmax(dim=-1))
+    graph = Step(module)
+    graph(flow.randn(2, 3))
+    graph.save(tmp_path / "model", serve=True, engines={"model": "xla_jit"})
+    model = ServedModel(tmp_path / "model")
+    assert type(model.saved.graph._replay).__name__ == "OnnxReplay"
+    for rows in (1, 2, 5):
+        x = flow.randn(rows, 3)
+        (found,) = model.answer([{"INPUT_0": x}])
+        assert_close(found["OUTPUT_0"], graph(x))
+
+
+@pytest.mark.parametrize(
+    ("engine", "error", "why"),
+    [
+        ("openvino", OnnxError, "the installed onnxruntime has no OpenVINOExecutionProvider"),
+        ("other", ArgumentError, "engine: got 'other'; expected None or one of xla_jit, tensorrt, openvino"),
+    ],
+)
+def test_engines_that_are_not_there(tmp_path, monkeypatch, engine, error, why):
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(error, match=why):
+        model_of(tmp_path, nn.Linear(3, 2), flow.ones(2, 3), engines={"model": engine})

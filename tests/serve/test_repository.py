@@ -96,7 +96,7 @@ def content(path):
 def test_a_graph_is_saved_again_under_the_config_of_the_user(tmp_path):
     graph = pair()
     graph.save(tmp_path / "pair", serve=True)
-    mine = (tmp_path / "pair" / "config.pbtxt").read_text().replace("max_batch_size: 4", "max_batch_size: 2 # mine")
+    mine = (tmp_path / "pair" / "config.pbtxt").read_text().replace("max_batch_size: 8", "max_batch_size: 2 # mine")
     (tmp_path / "pair" / "config.pbtxt").write_text(mine)
     graph.save(tmp_path / "pair", serve=True)
     assert (tmp_path / "pair" / "config.pbtxt").read_text() == mine
@@ -202,8 +202,8 @@ def test_training_graphs(tmp_path):
         ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of TYPE_FP64 \[3\]; expected TYPE_FP32 \[3\]"),
         ("INPUT_1", "INPUT_2", r"config.pbtxt names \['INPUT_0', 'INPUT_2'\]; the graph has 2"),
         ("INPUT_1", "INPUT_0", r"config.pbtxt names \['INPUT_0'\]; the graph has 2"),
-        ("max_batch_size: 4", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 4"),
-        ("max_batch_size: 4", "max_batch_size 4", "cannot read .*config.pbtxt: 3:16"),
+        ("max_batch_size: 8", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 4, the rows "),
+        ("max_batch_size: 8", "max_batch_size 4", "cannot read .*config.pbtxt: 3:16"),
     ],
 )
 def test_configs_that_do_not_fit(tmp_path, old, new, why):

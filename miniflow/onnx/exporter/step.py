@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 import miniflow.onnx.exporter.handlers  # noqa: F401  (registers them)
 from miniflow.graph.graph import Graph
+from miniflow.graph.ir import Program
 from miniflow.graph.nested import Tree
 from miniflow.graph.recording import Recording
 from miniflow.graph.trace import kept_whole
@@ -53,6 +54,15 @@ def export_step(graph: Graph, tree: Tree, metas: Sequence[tuple]) -> Step:
         recorded = context.run(Recording, graph, tree, metas, ()).program
     finally:
         graph.__dict__["_level"] = level
+    return step_of(recorded)
+
+
+def step_of(recorded: Program) -> Step:
+    """The model of a recorded step, one without updates and writes.
+
+    Raises:
+        OnnxError: for operators that ONNX does not have.
+    """
     merger = Merger([recorded], "")
     program = merger.program()
     weights = [merger.slots[slot] for slot in recorded.states]
