@@ -40,7 +40,7 @@ def test_every_package_is_listed(setup):
 
 def test_floors_not_pins(setup):
     extras = setup["options.extras_require"]
-    assert set(extras) == {"test", "notebooks", "docs", "vision", "mpi", "cuda"}
+    assert set(extras) == {"test", "notebooks", "docs", "vision", "mpi", "cuda", "serve"}
     for requirement in [r for key in extras for r in lines(extras[key])] + lines(setup["options"]["install_requires"]):
         assert ">=" in requirement and "==" not in requirement and "<" not in requirement, requirement
 

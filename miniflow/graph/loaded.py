@@ -17,7 +17,9 @@ from miniflow.errors import (
     ArgumentTypeError,
     DeviceError,
     DTypeError,
+    GraphError,
     GraphTraceError,
+    OnnxError,
     ShapeError,
 )
 from miniflow.graph.global_replay import GlobalReplay
@@ -162,10 +164,13 @@ class LoadedGraph:
 
         Raises:
             ArgumentError: for another one.
-            OnnxError: with the reason, if the engine cannot run the graph, or is not installed.
+            GraphError: with the reason, if the engine cannot run the graph, or is not installed.
         """
         self.config.engine = engine
-        self._replay = engine_of(self.program_recorded, self.config, engine, "step_of", self.program_recorded)
+        try:
+            self._replay = engine_of(self.program_recorded, self.config, engine, "step_of", self.program_recorded)
+        except OnnxError as error:
+            raise GraphError(f"{self.name}: {engine} cannot run the graph: {error.message}") from error
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters, buffers and states of optimizers by name; they share memory with the graph."""

@@ -87,3 +87,8 @@ def write_config(model: str | os.PathLike, config: Any) -> None:
 def engine_of(config: Any) -> str | None:
     """What runs the model: OneFlow's parameter `xrt`, "openvino" or "tensorrt"; None for the replay."""
     return next((entry.value.string_value for entry in config.parameters if entry.key == "xrt"), None)
+
+
+def datatype_of(tensor: Any) -> str:
+    """The datatype of an input or output of a config as KServe calls it: "FP32"."""
+    return tensor.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number[tensor.data_type].name[5:]

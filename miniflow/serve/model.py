@@ -20,7 +20,7 @@ from miniflow.errors import (
 )
 from miniflow.ops.creation import zeros
 from miniflow.ops.joining import cat
-from miniflow.serve.config import DATATYPES, engine_of, read_config
+from miniflow.serve.config import DATATYPES, datatype_of, engine_of, read_config
 from miniflow.serve.repository import versions_of
 from miniflow.serve.saved import SavedModel
 from miniflow.tensor import Tensor
@@ -38,6 +38,7 @@ class ServedModel:
         folder: of the model, with `config.pbtxt` and versions, of which the largest is loaded.
 
     Attributes:
+        folder: of the model.
         name: that of the folder.
         version: the number of the version.
         config: the message of `config.pbtxt`.
@@ -47,11 +48,11 @@ class ServedModel:
     Raises:
         ArgumentError: if the config cannot be read, or does not fit the graph.
         CheckpointError: if the graph cannot be loaded.
-        GraphError, OnnxError: for a graph that cannot be served, or not by its engine, see `saved`.
+        GraphError: for a graph that cannot be served, or not by its engine, see `saved`.
     """
 
     def __init__(self, folder: str | os.PathLike):
-        folder = Path(folder).absolute()
+        self.folder = folder = Path(folder).absolute()
         self.name, self.config = folder.name, read_config(folder)
         self.version = max(versions_of(folder), default=None)
         if self.version is None:
@@ -137,12 +138,11 @@ class ServedModel:
             for tensor in tensors:
                 kind = found[positions_[tensor.name]]
                 dims, shape = tuple(tensor.dims), kind.shape[1:] if most else kind.shape
-                datatype = self.config.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number[tensor.data_type]
                 same = len(dims) == len(shape) and all(d in (-1, n) for d, n in zip(dims, shape, strict=True))
-                if datatype.name != f"TYPE_{kind.datatype}" or not same:
+                if datatype_of(tensor) != kind.datatype or not same:
                     raise ArgumentError(
-                        f"{self.name}: config.pbtxt has {tensor.name} of {datatype.name} {list(dims)}; expected "
-                        f"TYPE_{kind.datatype} {list(shape)}, as the graph has"
+                        f"{self.name}: config.pbtxt has {tensor.name} of {datatype_of(tensor)} {list(dims)}; expected "
+                        f"{kind.datatype} {list(shape)}, as the graph has"
                     )
         if len(self.inputs) != len(saved.inputs):
             raise ArgumentError(

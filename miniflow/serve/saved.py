@@ -51,8 +51,8 @@ class SavedModel:
 
     Raises:
         CheckpointError: for a folder that cannot be loaded.
-        GraphError: for a graph that trains, draws random numbers, changes buffers or has global tensors.
-        OnnxError: for an engine that is not installed, or cannot run the graph.
+        GraphError: for a graph that trains, draws random numbers, changes buffers or has global tensors; for an engine
+            that is not installed, or cannot run the graph.
     """
 
     def __init__(self, folder: str | os.PathLike, device: Any = None, engine: str | None = None):

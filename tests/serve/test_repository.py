@@ -198,8 +198,8 @@ def test_training_graphs(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of TYPE_FP32 \[4\]; expected TYPE_FP32 \[3\], as the graph"),
-        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of TYPE_FP64 \[3\]; expected TYPE_FP32 \[3\]"),
+        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of FP32 \[4\]; expected FP32 \[3\], as the graph"),
+        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of FP64 \[3\]; expected FP32 \[3\]"),
         ("INPUT_1", "INPUT_2", r"config.pbtxt names \['INPUT_0', 'INPUT_2'\]; the graph has 2"),
         ("INPUT_1", "INPUT_0", r"config.pbtxt names \['INPUT_0'\]; the graph has 2"),
         ("max_batch_size: 8", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 4, the rows "),
