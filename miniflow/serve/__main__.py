@@ -6,10 +6,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from miniflow.errors import ArgumentError, CheckpointError, GraphError, WorkerError
-from miniflow.serve.repository import prepare
+from miniflow.serve.repository import is_model, models_in, prepare
 from miniflow.serve.server import run
+
+FAILURES = (ArgumentError, CheckpointError, GraphError)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -21,6 +24,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("models", help="a folder of models, each what flow.save(graph, folder) wrote")
+    parser.add_argument("--engine", choices=["triton", "python"], default="triton", help="what answers requests")
     parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
     parser.add_argument("--http-port", type=int, default=8000)
     parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
@@ -38,14 +42,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prepare the models, and serve them until Ctrl-C. Returns the exit code."""
     options = parse(arguments)
     engines = dict.fromkeys(options.enable_openvino, "openvino") | dict.fromkeys(options.enable_tensorrt, "tensorrt")
+    failed = False
     try:
-        models = prepare(
-            options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None
-        )
-        return 0 if options.only_prepare else run(models, options.http_address, options.http_port)
-    except (ArgumentError, CheckpointError, GraphError, WorkerError) as error:
+        prepare(options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None)
+    except FAILURES as error:
+        failed = True
         print(error, file=sys.stderr)
-        return 1
+    models = [model for model in models_in(options.models) if is_model(model)]
+    if options.only_prepare or not models:
+        return int(failed)
+    try:
+        if options.engine == "python":
+            return import_module("miniflow.serve.application").run(
+                options.models, options.http_address, options.http_port
+            )
+        return run(models, options.http_address, options.http_port)
+    except (*FAILURES, WorkerError) as error:
+        print(error, file=sys.stderr)
+    except ImportError as error:
+        print(f'serve: {error.name} is not installed; expected it: pip install "miniflow-edu[serve]"', file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ For laptops and lessons. It needs starlette and uvicorn: `pip install "miniflow-
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -143,7 +145,8 @@ class Paths:
 
 async def told(_: Request, error: HTTPException) -> Response:
     """An error as KServe wants it."""
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    content = json.dumps({"error": error.detail})  # in ASCII: the message may have a name that UTF-8 cannot encode
+    return Response(content, error.status_code, error.headers, "application/json")
 
 
 async def at_once(function: Callable, *args: Any) -> Any:
@@ -160,8 +163,8 @@ async def body_of(request: Request, most: int) -> bytes:
             if size > most:
                 raise HTTPException(413, f"serve: the body is too large; expected at most {most} bytes")
             pieces.append(piece)
-    except ClientDisconnect as error:
-        raise HTTPException(400, "serve: the client has gone") from error
+    except (ClientDisconnect, asyncio.CancelledError) as error:  # by the client, or by the server that ends
+        raise HTTPException(400, "serve: the request was cut off") from error
     return b"".join(pieces)
 
 
@@ -182,6 +185,7 @@ def run(models: str | os.PathLike, host: str = "127.0.0.1", port: int = 8000) ->
         listening = socket.create_server((host, port))
     except OSError as error:
         raise ArgumentError(f"serve: got {host}:{port}; expected an address that is free: {error.strerror}") from error
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listening:
         url = f"http://{host}:{listening.getsockname()[1]}"
         server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=5))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, CheckpointError, GraphError
 from miniflow.serialization.atomic import writing
 from miniflow.serialization.states import GRAPH, save
 from miniflow.serve.config import CONFIG, message_class, write_config
@@ -57,8 +57,8 @@ def prepare(
         the folders of the models.
 
     Raises:
-        ArgumentError: if there is no model, or one has no batch of `max_batch_size` rows.
-        CheckpointError: for a saved graph that cannot be loaded.
+        ArgumentError: if there is no model, or for an engine of none.
+        CheckpointError, GraphError: for a graph that cannot be loaded or served; the others are prepared.
         FileWriteError: if the files cannot be written.
 
     >>> import miniflow as flow, tempfile
@@ -81,8 +81,14 @@ def prepare(
             f"serve: got {got}; expected models, of {[model.name for model in found]}: folders that "
             "flow.save(graph, folder) wrote"
         )
+    failures = []
     for model in found:
-        prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
+        try:
+            prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
+        except (ArgumentError, CheckpointError, GraphError) as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return found
 
 
@@ -93,6 +99,11 @@ def save_model(graph: Any, folder: str | os.PathLike, **options: Any) -> None:
         (folder / "1").mkdir(parents=True, exist_ok=True)
     save(graph, folder / "1" / "model")
     prepare(folder, **options)
+
+
+def is_model(model: Path) -> bool:
+    """Whether a folder has been prepared, so that a server can try to load it."""
+    return (model / CONFIG).exists() and bool(versions_of(model))
 
 
 def models_in(folder: str | os.PathLike) -> list[Path]:

@@ -21,12 +21,11 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
-from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 from miniflow.errors import ArgumentError, WorkerError
-from miniflow.serve.config import read_config
+from miniflow.serve.example import example
 
 STUB = "triton_python_backend_stub"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -197,15 +196,3 @@ def run(models: Sequence[Path], host: str, port: int) -> int:
             return process.wait()
     except KeyboardInterrupt:
         return 0
-
-
-def example(url: str, model: Path) -> str:
-    """A request for a model, with one row of zeros, as a line for a shell."""
-    config, inputs = read_config(model), []
-    for tensor in config.input:
-        shape = [1] * bool(config.max_batch_size) + [max(dim, 1) for dim in tensor.dims]
-        datatype = config.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number[tensor.data_type].name[5:]
-        data = f"[{datatype == 'BOOL' and 'False' or 0}] * {prod(shape)}"
-        inputs.append(f'{{"name": "{tensor.name}", "shape": {shape}, "datatype": "{datatype}", "data": {data}}}')
-    request = f'{{"inputs": [{", ".join(inputs)}]}}'
-    return f"python -c 'import json; print(json.dumps({request}))' | curl -d @- {url}/v2/models/{model.name}/infer"

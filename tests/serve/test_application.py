@@ -226,7 +226,7 @@ def test_models_answer_while_another_one_computes(tmp_path):
 
 def test_a_model_that_cannot_be_loaded_is_named_and_others_serve(tmp_path, capsys):
     save_models(tmp_path)
-    (tmp_path / "half" / "1" / "model" / "weights.safetensors").write_bytes(b"nothing")
+    (tmp_path / "half" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
     (tmp_path / "network" / "config.pbtxt").write_text("max_batch_size: many")
     with TestClient(app(tmp_path)) as client:
         said = capsys.readouterr().err

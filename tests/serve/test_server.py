@@ -1,0 +1,117 @@
+"""`python -m miniflow.serve MODELS --engine python` in a process of its own."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from served import document, save_models
+
+import miniflow as flow
+from miniflow.errors import ArgumentError
+from miniflow.serve.__main__ import main
+from miniflow.serve.application import run
+
+X = flow.arange(64).to(flow.float32).reshape(1, 1, 8, 8)
+
+
+@contextmanager
+def serving(folder, *options):
+    """The process, and the lines that it printed until it was ready."""
+    command = [sys.executable, "-m", "miniflow.serve", str(folder), "--engine", "python", "--http-port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    killer = threading.Timer(120, process.kill)
+    killer.start()
+    try:
+        lines = []
+        while not lines or "Ctrl-C" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+        yield process, lines
+    finally:
+        killer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def post(url, body):
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), method="POST")) as response:
+        return json.loads(response.read())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_answers_and_ends(tmp_path, end):
+    graphs = save_models(tmp_path)
+    (tmp_path / "half" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
+    with serving(tmp_path) as (process, lines):
+        url = re.search(r"miniflow listens on (http://127\.0\.0\.1:\d+); Ctrl-C ends it\.", lines[-1])[1]
+        examples = [line for line in lines if "curl" in line]
+        assert len(examples) == 2 and lines[0] == "mixed answers, for example:\n"
+        found = json.loads(subprocess.run(examples[1], shell=True, capture_output=True, check=True).stdout)
+        assert found["outputs"][0]["data"] == graphs["network"](flow.zeros(1, 1, 8, 8)).reshape(-1).tolist()
+        address = url.removeprefix("http://").split(":")
+        with slow_client(address), cut_off_client(address):
+            found = post(f"{url}/v2/models/network/infer", document(X))
+            assert (np.float32(found["outputs"][0]["data"]) == graphs["network"](X).numpy().reshape(-1)).all()
+            process.send_signal(end)
+            out, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and out == ""
+        assert "serve: half cannot be loaded" in errors and "Traceback" not in errors
+
+
+@contextmanager
+def slow_client(address):
+    """One that never sends the end of its request."""
+    with socket.create_connection(address) as connection:
+        connection.sendall(b"POST /v2/models/network/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        yield
+
+
+@contextmanager
+def cut_off_client(address):
+    """One that goes in the middle of its request, and one that does not speak HTTP."""
+    for content in (
+        b"POST /v2/models/network/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
+        b"\x16\x03\x01\0",
+    ):
+        with socket.create_connection(address) as connection:
+            connection.sendall(content)
+    yield
+
+
+def test_addresses_that_are_taken(tmp_path):
+    save_models(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ArgumentError, match=f"serve: got 127.0.0.1:{port}; expected an address that is free"):
+            run(tmp_path, port=port)
+
+
+def test_a_graph_that_cannot_be_prepared_is_named_and_others_are_prepared(tmp_path, capsys):
+    save_models(tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "graph.safetensors").write_bytes(b"nothing")
+    (tmp_path / "network" / "1" / "model.py").unlink()
+    assert main(["prepare", str(tmp_path)]) == 1
+    assert "broken" in capsys.readouterr().err and (tmp_path / "network" / "1" / "model.py").exists()
+
+
+def test_folders_without_models(tmp_path, capsys):
+    assert main([str(tmp_path), "--engine", "python"]) == 1
+    assert f"serve: got {tmp_path}; expected models, of []" in capsys.readouterr().err
+
+
+def test_without_the_extra(tmp_path, capsys, monkeypatch):
+    save_models(tmp_path)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "miniflow.serve.application")
+    assert main([str(tmp_path), "--engine", "python"]) == 1
+    assert 'uvicorn is not installed; expected it: pip install "miniflow-edu[serve]"' in capsys.readouterr().err
