@@ -6,16 +6,24 @@ passes, the plan and the replay then apply as to any program:
 
     %2:f32[8, 4] (P) = linear(%0, %1)        %4:f32[8, 2] = linear(%0, %2)        # rank 0
     %3:f32[8, 4] (B) = boxing(%2, P to B)    %5:f32[8, 2] = linear(%1, %3)        # rank 1
-                                             %6, %7 = boxing(%4, %5, P to B)
+                                             %6, %7 = all_reduce(%4, %5)
+
+Small sums that ranks make one after the other, such as the gradients of biases, share a bucket: one all-reduce, which
+sends as many bytes and takes the time of one message. What comes between must not need them. All ranks decide this by
+the global program, so that they agree. A step of eight layers of 32 features on two MPI ranks takes 0.9 ms
+instead of 8 ms at best, and one all-reduce instead of 16.
 
 What an operator does on a part of a tensor (`Op.on_shard`) is recorded too; where that depends on values, such as the
 indices of an embedding whose rows are split, it is one instruction, `on_shard`, that runs it at each call.
 
 Source: the same idea as in Xu et al. 2021, "GSPMD: General and Scalable Parallelization for ML Computation Graphs".
+Buckets: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"; OneFlow's
+`boxing.nccl.set_fusion_threshold_mbytes`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -32,13 +40,18 @@ from miniflow.errors import GraphError
 from miniflow.graph.ir import CONSTANT, UPDATE, Instruction, Program, Slot, scalars_in
 from miniflow.graph.passes.accumulation import carried, update_part, varying
 from miniflow.graph.schedule import stages_of
+from miniflow.ops import split_dims
 from miniflow.parallel import world
 from miniflow.parallel.boxing import Step, box, indices, reduce_along, route
+from miniflow.parallel.comm.counted import cut
 from miniflow.parallel.dispatch import Plan, make_plan
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.partition import GlobalMeta, local_shape, shape_of
 from miniflow.parallel.tensors import Boxing
 from miniflow.sbp import B, NdSbp, P, S, show
+
+SMALL = 2**16  # bytes of a tensor
+MOST = 2**20  # bytes of a bucket
 
 
 def run(program: Program) -> Program:
@@ -57,6 +70,7 @@ class Lowering:
         shards: global slot -> rank -> the slot of its shard, for the ranks that this process owns.
         layouts: in which order the elements of a shard lie, if not row-major.
         instructions: those written so far.
+        bucket: all-reduces that wait for others, by the global slots of their results.
     """
 
     def __init__(self, program: Program):
@@ -65,6 +79,9 @@ class Lowering:
         self.layouts: dict[Slot, np.ndarray] = {}
         self.constants: dict[Slot, Any] = {}
         self.instructions: list[Instruction] = []
+        self.bucket: dict[Slot, Instruction] = {}
+        self.kind: tuple = ()  # of the all-reduces in it
+        self.sums: dict[tuple, Slot] = {}  # small ones that were made
         self.number, self.template = 0, Instruction(Op, [], [])  # the global instruction that is being lowered
         self.stages = {ranks: number for number, ranks in enumerate(stages_of(program))}
         updates = update_part(program)
@@ -94,6 +111,7 @@ class Lowering:
         for self.number, self.template in enumerate(program.instructions):
             self.lower(self.template)
         writes = [self.pairs(state, self.boxed(value, state.device.sbp)) for state, value in program.writes.items()]
+        self.close()
         positions = {slot: i for i, slot in enumerate(self.all_of(program.inputs))}
         pairs = [(program.inputs[i], x if isinstance(x, Slot) else program.inputs[x]) for i, x in program.late_reads]
         late = [(positions[x], positions.get(s, s)) for pair in pairs for x, s in self.pairs(*pair)]
@@ -161,6 +179,8 @@ class Lowering:
 
     def lower(self, instruction: Instruction) -> None:
         """Write what the ranks of this process do for a global instruction."""
+        if not self.bucket.keys().isdisjoint(instruction.waits_for):
+            self.close()
         if instruction.op is Boxing:
             (x,), (y,) = instruction.inputs, instruction.outputs
             self.box(x, y, instruction.phase)
@@ -193,9 +213,10 @@ class Lowering:
         for i, k, by in plan.reductions:
             where, before = plan.results[i].placement, made[i]
             made[i] = {r: slot.like() for r, slot in before.items()}
+            self.close()
             if before:
-                attributes = {"where": where, "dims": (k,), "by": by}
-                self.append(AllReduceShards, list(before.values()), list(made[i].values()), attributes)
+                attrs = {"where": where, "dims": (k,), "by": by}
+                self.append(AllReduceShards, list(before.values()), list(made[i].values()), attrs)
         for slot, meta, shards in zip(instruction.outputs, plan.results, made, strict=True):
             result = slot if are_alike(slot.device, meta) else slot.like(device=meta)
             self.shards[result] = shards
@@ -262,11 +283,16 @@ class Lowering:
             return slot
         result = Slot(slot.shape, slot.dtype, meta)
         self.box(slot, result, UPDATE)
+        self.close()
         return result
 
     def box(self, x: Slot, y: Slot, phase: str) -> None:
         """Write the boxing of a global slot into another: within a placement, and to another one."""
         *steps, last = route(x.shape, x.device.placement, x.device.sbp, y.device.placement, y.device.sbp, x.itemsize)
+        if last.name == "all-reduce" and not steps and x.device.placement == y.device.placement:
+            self.all_reduce(x, y, {"where": last.where, "dims": last.dims, "by": "add"}, phase)
+            return
+        self.close()
         if last.stays:
             self.exchange(BoxShards, x, y, phase)
             return
@@ -282,6 +308,35 @@ class Lowering:
             attrs = {"before": x.device, "after": y.device, "number": self.number}
             self.append(SendShards, list(self.shards[x].values()), [token], attrs, phase=phase, stage=self.stage_of(x))
         self.exchange(ReceiveShards, x, y, phase, number=self.number, varies=x in self.varying)
+
+    def all_reduce(self, x: Slot, y: Slot, attrs: dict[str, Any], phase: str) -> None:
+        """Put an all-reduce of partial sums into the bucket, if it is small; one that was made is not made again."""
+        known = self.sums.get((x, y.device, self.template.after))
+        if known is not None:
+            if known in self.bucket:
+                self.close()
+            self.shards[y] = self.shards[known]
+            return
+        kind = (*attrs.values(), phase, self.stage_of(y), y.dtype, x in self.varying, self.template.after)
+        if kind != self.kind or sum([slot.nbytes for slot in (y, *self.bucket)]) > MOST or y.nbytes > SMALL:
+            self.close()
+        self.kind, made = kind, self.split(y)
+        if made:
+            operands, results = (list(self.shards[slot].values()) for slot in (x, y))
+            self.append(AllReduceShards, operands, results, attrs, phase=phase, stage=self.stage_of(y))
+            self.bucket[y] = self.instructions.pop()
+        if y.nbytes > SMALL:
+            self.close()
+        else:
+            self.sums[x, y.device, self.template.after] = y
+
+    def close(self) -> None:
+        """Write the all-reduces of the bucket as one."""
+        members = list(self.bucket.values())
+        if members:
+            inputs, outputs = ([x for m in members for x in getattr(m, name)] for name in ("inputs", "outputs"))
+            self.instructions.append(members[-1].with_(inputs=inputs, outputs=outputs))
+            self.bucket.clear()
 
     def exchange(self, op: type[Op], x: Slot, y: Slot, phase: str, **attrs: Any) -> None:
         """Append what ranks get from each other, if there are such in this process."""
@@ -433,7 +488,8 @@ class ReceiveShards(Op):
 
 
 class AllReduceShards(Op):
-    """Results of ranks that differ along some dimensions of a placement become one, by an operation."""
+    """Results of ranks that differ along some dimensions of a placement become one, by an operation. Of several
+    tensors at once: the shards of the first, then those of the second ..."""
 
     function_name = "all_reduce"
     outputs = ("y", "others")
@@ -442,6 +498,11 @@ class AllReduceShards(Op):
 
     def infer(*shards, where, dims, by):
         return [(x.shape, x.dtype) for x in shards]
+
+    @staticmethod
+    def show(attrs):
+        along = "" if len(attrs["where"].shape) == 1 else f" along {attrs['dims']} of {attrs['where'].shape}"
+        return f"{attrs['by']}{along}"
 
 
 class OnShard(Op):
@@ -503,11 +564,39 @@ def between(before: GlobalMeta, after: GlobalMeta) -> Step:
 
 
 @kernel("cuda", returns=True)
-@kernel("cpu", returns=True)
-def all_reduce_shards(*shards: Any, where: Any, dims: tuple[int, ...], by: str) -> tuple:
+def all_reduce_shards(*shards: Any, **attrs: Any) -> tuple:
     """Of the ranks that this process owns."""
-    results = reduce_along(where, dims, dict(zip(where.owned, shards, strict=True)), by)
-    return own_memory([results[r] for r in where.owned], shards)
+    return own_memory(all_reduced(shards, **attrs), shards)
+
+
+@kernel("cpu", half="native", in_place=lambda k, **attrs: (k,))
+def all_reduce_shards_(out: tuple, *shards: Any, **attrs: Any) -> None:
+    """The same in given arrays: where nobody else reads a shard, its result takes its memory."""
+    for y, x in zip(out, all_reduced(shards, **attrs, out=out), strict=True):
+        if x is not y:
+            y[...] = x
+
+
+def all_reduced(
+    shards: Sequence[Any], where: Any, dims: tuple[int, ...], by: str, out: Sequence[Any] | None = None
+) -> list[Any]:
+    """The results of the ranks that this process owns: of one tensor in `out`, of several by one collective."""
+    owned, n = where.owned, len(where.owned)
+    of_rank = {r: shards[i::n] for i, r in enumerate(owned)}
+    if len(shards) == n:
+        places = None if out is None else dict(zip(owned, out, strict=True))
+        sums = reduce_along(where, dims, {r: x for r, (x,) in of_rank.items()}, by, places)
+        return [sums[r] for r in owned]
+    flat = {r: joined(arrays) for r, arrays in of_rank.items()}
+    sums = reduce_along(where, dims, flat, by)
+    parts = [cut(sums[r], [x.size for x in arrays]) for r, arrays in of_rank.items()]
+    return [y.reshape(x.shape) for x, y in zip(shards, itertools.chain(*zip(*parts, strict=True)), strict=True)]
+
+
+def joined(arrays: Sequence[Any]) -> Any:
+    """The elements of several arrays in one."""
+    rows = [x.reshape(-1) for x in map(memory.row_major, arrays)]
+    return split_dims.run("Cat", *rows, dim=0, sizes=tuple([x.size for x in rows]))
 
 
 @kernel("cuda", returns=True)

@@ -256,7 +256,7 @@ class Writer:
                 buffers = self.constant(Outputs(slot, self.buffers).take)
                 self.line(f"{self.variable(slot)} = {buffers}()", "a buffer for an output")
         results = [self.names[slot] for slot in instruction.outputs]
-        out = results[0] if instruction.op.single else f"({', '.join(results)})"
+        out = results[0] if instruction.op.single else f"({', '.join(results)},)"
         run = without_half(kernel.run) if not has_half(instruction) else kernel.run
         if kernel.bind is not None and self.never_change([*results, *operands]) and not has_scalars(instruction):
             arrays = [self.namespace[name] for name in operands]

@@ -193,13 +193,20 @@ def all_reduce(x: GlobalArray, step: Step) -> dict[int, Any]:
     return reduce_along(step.where, step.dims, x.shards)
 
 
-def reduce_along(where: placement, dims: tuple[int, ...], shards: dict[int, Any], by: str = "add") -> dict[int, Any]:
-    """The shards of the ranks that differ along some dimensions of a placement, put together by an operation."""
+def reduce_along(
+    where: placement,
+    dims: tuple[int, ...],
+    shards: dict[int, Any],
+    by: str = "add",
+    out: dict[int, Any] | None = None,
+) -> dict[int, Any]:
+    """The shards of the ranks that differ along some dimensions of a placement, put together by an operation; in the
+    arrays `out`, if given, each of which may be its rank's shard."""
     result = {}
     for group in where.groups(*dims):
         parts = {r: memory.row_major(world.sendable(shards[r])) for r in group if r in shards}
         if parts:
-            result |= world.communicator().all_reduce(parts, group, by)
+            result |= world.communicator().all_reduce(parts, group, by, out)
     return {r: memory.move(array, world.device(where.type, r)) for r, array in result.items()}
 
 

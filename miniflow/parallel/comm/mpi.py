@@ -163,16 +163,16 @@ class MpiCommunicator:
         request = begin(self._buffers(x)[0], self.mpi.ANY_SOURCE if peer is None else peer, tag)
         return Message(self, x, request, receive, range(self.size) if peer is None else [peer])
 
-    def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
+    def all_reduce(self, parts: Arrays, group: Group, by: str = "add", out: Arrays | None = None) -> Arrays:
         """As `SimulatedCommunicator.all_reduce`."""
         x = parts[self.rank]
         counts = self._count_all_reduce(x, group)
-        gathered = memory.empty_like(x, (x.size,))
+        gathered = memory.empty_like(x, (x.size,)) if out is None else out[self.rank].reshape(-1)
         pieces = dict(zip(group, cut(gathered, counts), strict=True))
         mine = pieces.pop(self.rank)
         mine[...] = self._reduce_scatter(x.reshape(-1), group, counts, by)
         self._move("all_reduce", group, dict.fromkeys(pieces, mine), pieces)
-        return {self.rank: gathered.reshape(x.shape)}
+        return {self.rank: gathered.reshape(x.shape) if out is None else out[self.rank]}
 
     def _count_all_reduce(self, x: Any, group: Group) -> list[int]:
         """Count a reduce-scatter and an all-gather; returns the elements of each rank's part."""

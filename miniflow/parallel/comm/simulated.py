@@ -46,21 +46,25 @@ class SimulatedCommunicator:
         done.set_result(collective(self))
         return done
 
-    def all_reduce(self, parts: Arrays, group: Group, by: str = "add") -> Arrays:
+    def all_reduce(self, parts: Arrays, group: Group, by: str = "add", out: Arrays | None = None) -> Arrays:
         """The sum of the parts, for each rank: a reduce-scatter, and an all-gather of the sums.
 
         Args:
             by: what to do instead of adding, see `reduced`.
+            out: arrays to write the sums to; each may be its rank's part.
         """
-        device = of_array(parts[group[0]])
-        total = reduced([memory.move(parts[r], device) for r in group], None, by)
+        first, device = group[0], of_array(parts[group[0]])
+        total = reduced([memory.move(parts[r], device) for r in group], None if out is None else out[first], by)
         self.counted.add("all_reduce", 2 * total.nbytes * (len(group) - 1))
-        return {r: memory.move(total.copy(), of_array(parts[r])) for r in group}
+        if out is None:
+            return {r: memory.move(total.copy(), of_array(parts[r])) for r in group}
+        for r in group[1:]:
+            memory.copy_into(out[r], memory.move(total, of_array(out[r])))
+        return {r: out[r] for r in group}
 
     def start_all_reduce(self, parts: Arrays, group: Group) -> Callable[[], None]:
         """Start an all-reduce in place, and return a function that waits until the parts hold the sums."""
-        for rank, total in self.all_reduce(parts, group).items():
-            memory.copy_into(parts[rank], total)
+        self.all_reduce(parts, group, out=parts)
         return lambda: None
 
     def exchange(self, messages: Messages, targets: Messages, group: Group | None = None, name: str = "send") -> None:
