@@ -365,3 +365,47 @@ def test_a_port_that_is_taken_is_named(models):
         started([models / "good"], port=taken.getsockname()[1]),
     ):
         pass
+
+
+CONFIG = """
+name: "resnet"
+backend: "oneflow"
+max_batch_size: 1
+input [
+  { name: "INPUT_0" data_type: TYPE_FP32 dims: [ 3, 32, 32 ] }
+]
+output [
+  { name: "OUTPUT_0" data_type: TYPE_FP32 dims: [ 10 ] }
+]
+instance_group [
+  { count: 1 kind: KIND_CPU }
+]
+"""
+
+
+def test_the_page_of_oneflow_on_serving(tmp_path):
+    """A repository as OneFlow's documentation has it, config and all, asked by its client."""
+    httpclient = pytest.importorskip("tritonclient.http", reason="needs tritonclient[http]")
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(1800, 10))
+    graph = compiled(model, flow.randn(1, 3, 32, 32))
+    (tmp_path / "resnet" / "1").mkdir(parents=True)
+    flow.save(graph, tmp_path / "resnet" / "1" / "model")
+    (tmp_path / "resnet" / "config.pbtxt").write_text(CONFIG)
+    port = free_port()
+    with started(prepare(tmp_path), port=port):
+        image = np.random.default_rng().integers(0, 256, (32, 32, 3)) / 255
+        image = np.transpose(np.expand_dims(image, axis=0), axes=[0, 3, 1, 2]).astype(np.float32)
+        triton_client = httpclient.InferenceServerClient(url=f"127.0.0.1:{port}")
+        given = httpclient.InferInput("INPUT_0", image.shape, "FP32")
+        given.set_data_from_numpy(image, binary_data=True)
+        scores = httpclient.InferRequestedOutput("OUTPUT_0", binary_data=True)
+        found = triton_client.infer("resnet", inputs=[given], outputs=[scores]).as_numpy("OUTPUT_0")
+        best = httpclient.InferRequestedOutput("OUTPUT_0", binary_data=True, class_count=1)
+        value, number = (
+            triton_client.infer("resnet", inputs=[given], outputs=[best]).as_numpy("OUTPUT_0")[0, 0].decode().split(":")
+        )
+        triton_client.close()
+    expected = graph(flow.tensor(image)).numpy()
+    assert identical(found, expected)
+    assert int(number) == expected.argmax()
+    np.testing.assert_allclose(float(value), expected.max(), rtol=1e-5)
