@@ -2,10 +2,10 @@
 
     read, resolve       names are replaced by what they stand for             source, names, constants
     inline              barriers and shuffles become statements               inline
+    live ranges         one name for each variable, one for each array        ssa, aliases
+    types               numba types one thread; one name for each type        one_thread, inference, ssa
     exits               no return or break jumps over a barrier               exits
-    live ranges         one name for each variable, one for each array        live_ranges, aliases
     divergence          what is uniform over a warp, a block, the grid        divergence
-    inference           numba types the variables of one thread               one_thread, inference
     region tree         regions between barriers, loops around them           region_tree
     storage             what is kept once, once a thread, or computed again   storage, liveness
     emit                loops over blocks, warps and threads                  emit
@@ -45,15 +45,15 @@ from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.emit import Emitter
 from miniflow.hostcuda.errors import DivergentBarrierError, KernelIndexError, UnsupportedKernelError
 from miniflow.hostcuda.exits import Exits
-from miniflow.hostcuda.inference import infer
+from miniflow.hostcuda.inference import infer, unified
 from miniflow.hostcuda.inline import Expander
 from miniflow.hostcuda.interchange import interchange
-from miniflow.hostcuda.live_ranges import split_live_ranges
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import lower_divergent_ranges
 from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
+from miniflow.hostcuda.ssa import split_live_ranges, split_types
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, assign_storage
 from miniflow.hostcuda.syntax import WARP, Compilation, Sync, statements, text
@@ -104,7 +104,7 @@ class Translation:
         self.parameters = [a.arg for a in self.tree.args.args]
         named = dict(zip(self.parameters, argument_types, strict=True))
         Fields(named).visit(self.tree)
-        self.tree.body = Exits(compilation).function(Expander(compilation).block(self.tree.body))
+        self.tree.body = Expander(compilation).block(self.tree.body)
         settle_dtypes(compilation, self.tree, named)
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
             self.rank = rank._replace(whole_warps=True)  # it makes no difference
@@ -146,13 +146,17 @@ class Translation:
     def _analyse(self) -> tuple[Storage, Affine]:
         """The tree of regions, and where its variables live."""
         tree, compilation = self.tree, self.compilation
+        kinds = VariableTypes(self._infer)
+        if max(Divergence(tree, compilation, compilation.tuples).definitions.values(), default=0) > 1:
+            kinds.types = split_types(tree, compilation, self._infer)
+        tree.body = Exits(compilation).function(tree.body)
         count_with_range(tree, compilation, self._affine())
         divergence = Divergence(tree, compilation, compilation.tuples)
         while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
         interchange(tree, compilation, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
-        storage = assign_storage(tree, compilation, divergence, VariableTypes(self._infer))
+        storage = assign_storage(tree, compilation, divergence, kinds)
         for variable, kind in storage.private.items():
             try:
                 private_arrays(variable, kind)
@@ -204,7 +208,7 @@ class Translation:
         exec(compile(text, str(self.path), "exec"), vars(module))
         return module
 
-    def _infer(self) -> dict[str, types.Type]:
+    def _infer(self) -> dict[str, list[types.Type]]:
         module = self._module(self._head() + Translation._functions(self), "miniflow_hostcuda_probe")
         exec(compile(one_thread(self.tree, self.compilation), self.compilation.filename, "exec"), vars(module))
         try:
@@ -350,18 +354,14 @@ def settle_dtypes(compilation: Compilation, tree: ast.FunctionDef, arguments: di
 class VariableTypes:
     """The types of a kernel's variables, inferred when the first is asked for: many kernels need none."""
 
-    def __init__(self, infer: Callable[[], dict[str, types.Type]]):
+    def __init__(self, infer: Callable[[], dict[str, list[types.Type]]]):
         self.infer, self.types = infer, None
 
     def get(self, variable: str) -> types.Type | None:
-        """The type of a variable; None if the variable is never set."""
-        if self.types is None:
+        """The type that holds all values of a variable; None if the variable is never set."""
+        if self.types is None or variable not in self.types:
             self.types = self.infer()
-        return self.types.get(variable)
-
-    def forget(self) -> None:
-        """Infer again, since the kernel has changed."""
-        self.types = None
+        return unified(self.types.get(variable, []))
 
 
 def device_text(device: DeviceFunction, compilation: Compilation) -> str:

@@ -50,8 +50,13 @@ class TypesOnly(CompilerBase):
         return [manager]
 
 
-def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[str, types.Type]:
-    """The type of every variable; that of a variable with several assignments holds all of them.
+def unified(kinds: list[types.Type]) -> types.Type | None:
+    """The type that holds all values of a variable; None if there is none, or no type is given."""
+    return cpu_target.typing_context.unify_types(*kinds) if len(kinds) > 1 else next(iter(kinds), None)
+
+
+def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[str, list[types.Type]]:
+    """The types of every variable: one for each of its versions, in static single assignment.
 
     Raises:
         numba.errors.TypingError: if the function does not type.
@@ -69,9 +74,4 @@ def infer(function: Callable, argument_types: tuple[types.Type, ...]) -> dict[st
         if version.startswith("arg.") and not version[4:].isdigit():  # numba's name of a parameter
             continue
         versions.setdefault(version.split(".")[0], []).append(types.unliteral(kind))
-    kind_of = {}
-    for variable, of_versions in versions.items():
-        unified = context.unify_types(*of_versions) if len(of_versions) > 1 else of_versions[0]
-        if unified is not None:
-            kind_of[variable] = unified
-    return kind_of
+    return versions

@@ -88,7 +88,7 @@ def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: 
 
     Args:
         tree: the kernel; loops whose threads count for themselves are rewritten.
-        kinds: has `get(variable)`, the type of a variable, and `forget()`, for when the kernel was rewritten.
+        kinds: has `get(variable)`, the type of a variable.
     """
     once: dict[str, int] = {}
     copied: set[str] = set()
@@ -101,7 +101,6 @@ def assign_storage(tree: ast.FunctionDef, compilation: Compilation, divergence: 
     while True:
         while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
-            kinds.forget()
         builder = Builder(compilation, divergence, dict(once), copied)
         nodes = builder.kernel(tree.body)
         crossing = LiveAcrossBarriers(nodes, divergence, set(builder.conditions))

@@ -165,13 +165,14 @@ def differs(kernel: RandomKernel, mode: str, kind: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--length", type=int, default=7, help="statements of a kernel, besides those that they hold")
+    parser.add_argument("--length", type=int, default=2, help="statements of a kernel, besides those that they hold")
+    parser.add_argument("--characters", type=int, default=1800, help="kernels with longer texts are passed over")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--start", type=int, default=int(time.time()) * 1000)
     parser.add_argument("--reduce", action="store_true")
     options = parser.parse_args()
     if options.seed is None:
-        fuzz(options.start, options.length, options.seconds)
+        fuzz(options)
         return
     kernel = draw(options.seed, options.length)
     found = in_child(lambda: disagreements(kernel), LIMIT, NO_END)
@@ -184,15 +185,19 @@ def disagree(seed: int, length: int) -> dict[str, str]:
     return disagreements(draw(seed, length))
 
 
-def fuzz(start: int, length: int, seconds: float) -> None:
+def fuzz(options: argparse.Namespace) -> None:
     """Seeds from `start` on; prints those that differ."""
-    seed, end, wrong = start, time.time() + seconds, 0
+    seed, end, count, wrong = options.start, time.time() + options.seconds, 0, 0
     while time.time() < end:
-        for mode, message in in_child(functools.partial(disagree, seed, length), LIMIT, NO_END).items():
-            print(f"seed {seed}, {mode}: {message}", flush=True)
-            wrong += 1
+        if len(draw(seed, options.length).text) <= options.characters:
+            count += 1
+            for mode, message in in_child(functools.partial(disagree, seed, options.length), LIMIT, NO_END).items():
+                print(f"seed {seed}, {mode}: {message}", flush=True)
+                wrong += 1
+            if count % 50 == 0:
+                print(f"{count} kernels so far, {wrong} disagreements", flush=True)
         seed += 1
-    print(f"{seed - start} kernels, {wrong} disagreements")
+    print(f"{count} kernels, {wrong} disagreements")
 
 
 if __name__ == "__main__":

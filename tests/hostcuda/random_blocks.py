@@ -24,6 +24,7 @@ class Statements(ThreadStatements):
                 kinds += [self.swap_shared, self.call_with_barrier]
             if self.warps:
                 kinds += [self.warp_vote, self.warp_vote, self.shuffle, self.shuffle, self.warp_branch]
+            kinds += [self.types_across] * 3 * bool(self.changing)
             if self.fuel > 0 and depth < 4:
                 kinds += [self.uniform_loop, self.uniform_branch, self.uniform_while, self.uniform_loop]
             statement = self.pick(*kinds)
@@ -51,6 +52,28 @@ class Statements(ThreadStatements):
 
     def barrier(self, depth: int) -> None:
         self.line(depth, "cuda.syncthreads()")
+
+    def types_across(self, depth: int) -> None:
+        """A variable lives across a barrier with one type, and across the next perhaps with another."""
+        name, value = self.pick(*self.changing), self.pick("f[i] * np.float32(0.3)", "2**60 + 1 + t", "t % 7 > 2")
+        self.use("f")
+        self.line(depth, f"{name} = {value}")
+        self.meet(depth)
+        if value.startswith("f"):
+            self.emit_float(depth, f"{name} * {name}")
+        else:
+            row, self.rows = self.rows, self.rows + 1
+            self.line(depth, f"out[{row}, i] = {name}")
+        self.line(depth, f"if {self.condition()}:")
+        self.line(depth + 1, f"{name} = {self.typed()}")
+        self.meet(depth)
+        self.emit_float(depth, f"np.float64({name})")
+
+    def meet(self, depth: int) -> None:
+        """Something for which the threads of a block or a warp wait for each other."""
+        kinds = [self.barrier, self.barrier, self.exchange, self.vote] if self.barriers else []
+        kinds += [self.warp_vote, self.shuffle] if self.warps else []
+        self.pick(*(kinds or [self.private_some]))(depth)
 
     def partner(self) -> str:
         """The thread whose cell is read."""

@@ -24,6 +24,7 @@ class Expressions:
         integers: names of private int64 variables; `uniform` of those that are the same in all threads of the block.
         counters: names of loop variables, which are read only; `uniform_counters` likewise.
         floats: names of float32 and float64 variables.
+        changing: names of variables that change their type, and so are read as float64 where paths have joined.
         arrays: integer arguments of SIZE elements.
         functions: device functions of two integers that return an integer.
         used: arguments that the kernel needs.
@@ -36,6 +37,7 @@ class Expressions:
         self.counters: list[str] = []
         self.uniform_counters: list[str] = []
         self.floats: list[str] = []
+        self.changing: list[str] = []
         self.functions: list[str] = []
         self.arrays: list[str] = ["x"]
         self.locals: list[str] = []
@@ -187,6 +189,8 @@ class Expressions:
             return self.guarded()
         if kind == 4 and not uniform and self.floats:
             return f"{self.pick(*self.floats)} {self.pick('<', '>=', '!=')} {self.number(-8, 30) / 2}"
+        if kind == 9 and not uniform and self.changing:
+            return f"np.float64({self.pick(*self.changing)}) {self.pick('<', '>=', '!=')} {self.number(-8, 30) / 2}"
         a, b = self.small(depth, uniform), self.small(depth, uniform)
         if kind == 5:
             return f"{self.number(-5, 3)} {self.pick('<', '<=')} {a} {self.pick('<', '<=')} {b}"
@@ -205,6 +209,21 @@ class Expressions:
         if self.chance(0.5):
             return f"(0 <= {name} < {array}.size and {array}[{name}] {self.pick('<', '>')} {self.number(-30, 30)})"
         return f"({name} < 0 or {name} >= {array}.size or {array}[{name}] % 2 == 0)"
+
+    # Values of several types
+
+    def typed(self) -> str:
+        """A value for a variable that changes its type; products of the float32 numbers are rounded."""
+        kind = self.number(0, 5)
+        if kind == 0:
+            return self.condition(1)
+        if kind == 1:
+            return f"2**60 + 1 + {self.small(1)}"
+        if kind == 2:
+            return f"({self.small(1)}) / {self.pick(2, 4)}"
+        if kind == 3:
+            return f"np.int32(({self.small(1)}) % 101)"
+        return f"f[{self.index(SIZE)}] * np.float32({self.pick(0.3, 0.7)})" if self.use("f") else ""
 
     # Floats
 

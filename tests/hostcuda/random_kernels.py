@@ -129,6 +129,7 @@ class Author(Statements):
         self.barriers, self.warps, self.exits = self.chance(0.85), self.chance(0.6), self.chance(0.7)
         self.integers, self.uniform = ["a", "b", "c"], ["v0", "v1"]
         self.floats = ["p", "q"] if self.chance(0.4) else []
+        self.changing = ["d", "d1"] if self.chance(0.5) else []
         self.locals = ["la", "lb"] if self.chance(0.35) else []
         self.records = self.chance(0.25)
         self.arrays += [name for name in ("b8", "u") if self.chance(0.4)]
@@ -170,6 +171,8 @@ class Author(Statements):
             self.use("f")
             self.line(1, "p = f[i]")
             self.line(1, "q = 0.5")
+        for name in self.changing:
+            self.line(1, f"{name} = {self.pick('x[i]', 't > 5', '0.25', 'i')}")
         for name in self.locals:
             self.line(1, f"{name} = cuda.local.array(4, int64)")
             self.line(1, "for e in range(4):")
@@ -285,6 +288,8 @@ class Author(Statements):
         for number, name in enumerate(self.floats):
             self.use("fout")
             self.line(1, f"fout[{number}, i] = {name}")
+        for name in self.changing:
+            self.emit_float(1, f"np.float64({name})")
 
     # Arguments
 
@@ -320,6 +325,7 @@ class Author(Statements):
             "u": lambda: random.integers(0, 2**15, SIZE).astype(np.uint32),
             "f": lambda: (random.integers(-32, 33, SIZE) / 4).astype(np.float32),
             "fout": lambda: np.full((2, self.total), np.nan),
+            "dout": lambda: np.full((self.float_rows, self.total), np.nan),
             "h": lambda: (random.integers(-32, 33, SIZE) / 4).astype(np.float16),
             "hout": lambda: np.full(SIZE, np.nan, np.float16),
             "queue": lambda: np.zeros(2, np.int32),

@@ -19,7 +19,7 @@ class ThreadStatements(Expressions):
     Attributes:
         lines: of the body so far.
         threads: of a block.
-        rows: of the output, each written by one statement.
+        rows: of the output, each written by one statement; `float_rows` of another one, of floats.
         shared: names of shared arrays of one cell per thread: `swappable` of int64, and others.
         exited: whether a thread may have returned by now.
         live: in each warp the lanes below `live` are there and the others are not; 0 if that is not known.
@@ -31,7 +31,7 @@ class ThreadStatements(Expressions):
         super().__init__(seed)
         self.lines: list[str] = []
         self.threads = threads
-        self.rows = 0
+        self.rows = self.float_rows = 0
         self.names = 0
         self.swappable: list[str] = []
         self.shared: list[str] = []
@@ -72,7 +72,7 @@ class ThreadStatements(Expressions):
         for _ in range(self.number(1, size)):
             self.fuel -= 1
             kinds = [self.assign, self.assign, self.augment, self.emit, self.unpack, self.reuse]
-            kinds += [self.number_or_local] * 2
+            kinds += [self.number_or_local] * 2 + [self.change_type] * bool(self.changing)
             if self.fuel > 0 and depth < 5:
                 kinds += [self.branch, self.branch, self.count_loop, self.while_loop]
             statement = self.pick(*kinds)
@@ -122,6 +122,22 @@ class ThreadStatements(Expressions):
         if self.chance(0.4):
             self.line(depth, f"tmp = {self.condition()}")
             self.line(depth, f"{name} = {name} + 1 if tmp else {name} - 1")
+
+    def emit_float(self, depth: int, value: str) -> None:
+        self.use("dout")
+        row, self.float_rows = self.float_rows, self.float_rows + 1
+        self.line(depth, f"dout[{row}, i] = {value}")
+
+    def change_type(self, depth: int) -> None:
+        """A variable gets a value of another type; most often under the condition of a branch around this."""
+        name = self.pick(*self.changing)
+        kind = self.number(0, 3)
+        if kind == 0:
+            self.line(depth, f"{name} {self.pick('+=', '*=')} {self.pick('0', '1', '1.0', 'np.float32(1)')}")
+        elif kind == 1:
+            self.emit_float(depth, f"np.float64({name})")
+        else:
+            self.line(depth, f"{name} = {self.typed()}")
 
     def number_or_local(self, depth: int) -> None:
         """A float, a local array, a record, a half, a complex number or an atomic: what the kernel has."""

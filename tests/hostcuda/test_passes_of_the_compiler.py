@@ -19,8 +19,8 @@ from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import Exits
 from miniflow.hostcuda.guards import facts, limits
 from miniflow.hostcuda.interchange import interchange
-from miniflow.hostcuda.live_ranges import split_live_ranges
 from miniflow.hostcuda.purity import is_pure, is_repeatable
+from miniflow.hostcuda.ssa import split_live_ranges
 from miniflow.hostcuda.syntax import (
     BLOCK,
     GRID,
