@@ -4,6 +4,9 @@ y = x + cuda.shfl_down_sync(mask, v, 4)         shuffled = v
                                          ->     Sync(WARP)
                                                 y = x + lane_read(shuffled, lane_down(thread, 4, ...))
 
+p and cuda.any_sync(mask, q)             ->     kept = p
+                                                if kept: ..., and kept = the outcome of the vote
+
 total = block_sum(x)                     ->     the body of block_sum, its variables renamed, `return` made an
                                                 assignment
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
 
 from miniflow.hostcuda.exits import Exits, call_statement
 from miniflow.hostcuda.names import GRID_SYNC
@@ -129,12 +133,10 @@ class Expander:
         """The expression without barriers; they, and what is evaluated before them, go to `self.before`."""
         if not has_barrier(node):
             return node
-        if isinstance(node, ast.BoolOp | ast.IfExp):
-            others = node.values[1:] if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
-            if any(map(has_barrier, others)):
-                self.compilation.refuse(
-                    node, "a barrier that is reached only sometimes within an expression", "use an if statement"
-                )
+        if isinstance(node, ast.BoolOp) and any(map(has_barrier, node.values[1:])):
+            return self._chain(node.values, isinstance(node.op, ast.Or), node.lineno)
+        if isinstance(node, ast.IfExp) and (has_barrier(node.body) or has_barrier(node.orelse)):
+            return self._choice(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith(MARK):
             node.args = self._operands(node.args)
             return self._barrier(node)
@@ -147,6 +149,33 @@ class Expander:
             else:
                 setattr(node, key, next(operands))
         return node
+
+    def _chain(self, values: list[ast.expr], until: bool, line: int) -> ast.expr:
+        """`a and b` as `kept = a; if kept: kept = b`; with `or`, values are computed until one is true."""
+        first, *others = values
+        if not others:
+            return self.hoist(first)
+        kept = self._keep("kept", self.hoist(first), line)
+        test = ast.UnaryOp(ast.Not(), name(kept.id)) if until else name(kept.id)
+        self._branch(kept.id, test, (lambda: self._chain(others, until, line), None), line)
+        return kept
+
+    def _choice(self, node: ast.IfExp) -> ast.Name:
+        """`a if c else b` as a branch."""
+        test, kept = self.hoist(node.test), self.compilation.fresh("kept")
+        self._branch(kept, test, (lambda: self.hoist(node.body), lambda: self.hoist(node.orelse)), node.lineno)
+        return name(kept)
+
+    def _branch(self, kept: str, test: ast.expr, arms: tuple[Callable | None, ...], line: int) -> None:
+        """An if statement, in whose arms a variable is assigned what `arms` hoist."""
+        before, blocks = self.before, []
+        for arm in arms:
+            self.before = []
+            if arm is not None:
+                value = arm()
+                self.before.append(assign(kept, value, line))
+            blocks.append(self.before)
+        self.before = [*before, ast.fix_missing_locations(ast.If(test, *blocks, lineno=line, col_offset=0))]
 
     def _operands(self, operands: list[ast.expr]) -> list[ast.expr]:
         """Operands in their order of evaluation: those before the last barrier are kept in variables."""

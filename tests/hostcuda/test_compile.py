@@ -126,13 +126,6 @@ def with_undefined_name(x):
 
 
 @cuda.jit
-def with_short_circuit(x):
-    t = cuda.threadIdx.x
-    if t < 5 and cuda.syncthreads_or(1):
-        x[t] = 1
-
-
-@cuda.jit
 def with_variable_shape(x, n):
     room = cuda.shared.array(n, float32)
     room[0] = x[0]
@@ -172,7 +165,6 @@ REFUSALS = [
     (with_list, "a list is not supported in a kernel", 2),
     (with_try, "try is not supported in a kernel", 2),
     (with_undefined_name, "the undefined name nowhere is not supported", 2),
-    (with_short_circuit, "a barrier that is reached only sometimes within an expression .*: use an if statement", 3),
     (
         with_plain_function,
         r"a call of the plain function helper_of_the_host .*: decorate it: @cuda.jit\(device=True\)",
