@@ -10,7 +10,7 @@ from importlib import import_module
 
 from miniflow.errors import ArgumentError, CheckpointError, GraphError, WorkerError
 from miniflow.serve.repository import is_model, models_in, prepare
-from miniflow.serve.server import run
+from miniflow.serve.server import find_triton, run
 
 FAILURES = (ArgumentError, CheckpointError, GraphError)
 
@@ -24,7 +24,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("models", help="a folder of models, each what flow.save(graph, folder) wrote")
-    parser.add_argument("--engine", choices=["triton", "python"], default="triton", help="what answers requests")
+    parser.add_argument(
+        "--engine", choices=["triton", "python"], help="what answers requests; by default triton, if it is installed"
+    )
     parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
     parser.add_argument("--http-port", type=int, default=8000)
     parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
@@ -36,6 +38,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     only_prepare = arguments[:1] == ["prepare"]
     return parser.parse_args(arguments[only_prepare:], argparse.Namespace(only_prepare=only_prepare))
+
+
+def default_engine() -> str:
+    """Triton if it can be used here, else "python"; says why."""
+    try:
+        find_triton()
+    except ArgumentError as error:
+        print(f"{error}. The engine python answers instead.", file=sys.stderr)
+        return "python"
+    return "triton"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.only_prepare or not models:
         return int(failed)
     try:
-        if options.engine == "python":
+        if (options.engine or default_engine()) == "python":
             return import_module("miniflow.serve.application").run(
                 options.models, options.http_address, options.http_port
             )

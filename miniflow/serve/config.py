@@ -27,8 +27,9 @@ ENUMS = {
     ),
     "Kind": ("AUTO", "GPU", "CPU", "MODEL"),
 }  # fmt: skip
-TENSOR = {"name": "string", "data_type": "DataType", "dims": "*int64"}
+TENSOR = {"name": "string", "data_type": "DataType", "dims": "*int64", "reshape": "Reshape"}
 MESSAGES = {  # name -> field -> type; "*" for several
+    "Reshape": {"shape": "*int64"},
     "Tensor": TENSOR,
     "InstanceGroup": {"name": "string", "kind": "Kind", "count": "int32", "gpus": "*int32"},
     "DynamicBatching": {"preferred_batch_size": "*int32", "max_queue_delay_microseconds": "uint64"},

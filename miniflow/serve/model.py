@@ -44,6 +44,7 @@ class ServedModel:
         config: the message of `config.pbtxt`.
         saved: the graph.
         inputs, outputs: name -> position in the graph.
+        reshaped: name -> dims in requests and answers, where the config says that the graph has others.
 
     Raises:
         ArgumentError: if the config cannot be read, or does not fit the graph.
@@ -59,6 +60,8 @@ class ServedModel:
             raise ArgumentError(f"{self.name}: there is no version; expected {folder}/1/model, which flow.save writes")
         self.saved = SavedModel(folder / str(self.version) / "model", device_of(self.config), engine_of(self.config))
         self.inputs, self.outputs = (positions(x) for x in (self.config.input, self.config.output))
+        tensors = (*self.config.input, *self.config.output)
+        self.reshaped = {x.name: tuple(x.dims) for x in tensors if x.HasField("reshape")}
         self._check_config()
         for rows in {1, self.config.max_batch_size} if self.config.max_batch_size else ():  # compiles for these sizes
             self.saved([zeros(rows, *slot.shape[1:], dtype=BY_NUMPY[slot.dtype]) for slot in self.saved.slots])
@@ -104,9 +107,12 @@ class ServedModel:
             datatype = DATATYPES[x._array.dtype]
             if datatype != kind.datatype:
                 raise DTypeError(f"{self.name}: {name} has {datatype}; expected {kind.datatype}")
-            if x.ndim != len(kind.shape) or tuple(x.shape[start:]) != kind.shape[start:]:
-                expected = f"{list(kind.shape[start:])}{' behind the size of the batch' * start}"
+            dims = self.reshaped.get(name, kind.shape[start:])
+            shapes = (*x.shape[:start], *dims), (*x.shape[:start], *kind.shape[start:])  # Triton reshapes by itself
+            if x.ndim < start or tuple(x.shape) not in shapes:
+                expected = f"{list(dims)}{' behind the size of the batch' * start}"
                 raise ShapeError(f"{self.name}: {name} has shape {list(x.shape)}; expected {expected}")
+            tensors[i] = x.reshape(shapes[1])
         self._check_rows(tensors)
         return tensors
 
@@ -119,7 +125,11 @@ class ServedModel:
             )
 
     def _named(self, found: Sequence[Tensor]) -> dict[str, Tensor]:
-        return {name: found[i] for name, i in self.outputs.items()}
+        start = 1 if self.config.max_batch_size else 0
+        return {
+            name: found[i].reshape(*found[i].shape[:start], *self.reshaped[name]) if name in self.reshaped else found[i]
+            for name, i in self.outputs.items()
+        }
 
     def _check_config(self) -> None:
         """Refuse a config that does not fit the graph."""
@@ -137,7 +147,8 @@ class ServedModel:
                 raise ArgumentError(f"{self.name}: config.pbtxt names {list(positions_)}; the graph has {len(found)}")
             for tensor in tensors:
                 kind = found[positions_[tensor.name]]
-                dims, shape = tuple(tensor.dims), kind.shape[1:] if most else kind.shape
+                dims = tuple(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
+                shape = kind.shape[1:] if most else kind.shape
                 same = len(dims) == len(shape) and all(d in (-1, n) for d, n in zip(dims, shape, strict=True))
                 if datatype_of(tensor) != kind.datatype or not same:
                     raise ArgumentError(

@@ -150,7 +150,9 @@ def config_of(saved: SavedModel, name: str, names: bool, max_batch_size: int | N
         for i, tensor in enumerate(found):
             dims = tensor.shape[1:] if max_batch_size else tensor.shape
             called = names and tensor.name or f"{'INPUT' if found is saved.inputs else 'OUTPUT'}_{i}"
-            tensors.add(name=called, data_type=f"TYPE_{tensor.datatype}", dims=dims)
+            added = tensors.add(name=called, data_type=f"TYPE_{tensor.datatype}", dims=dims or [1])
+            if not dims:  # Triton wants a dim: requests have one of size 1, which the graph does not see
+                added.reshape.SetInParent()
     config.instance_group.add(count=1, kind="KIND_CPU" if saved.device.type == "cpu" else "KIND_GPU")
     if max_batch_size:
         config.dynamic_batching.max_queue_delay_microseconds = DELAY

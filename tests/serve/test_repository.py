@@ -129,7 +129,8 @@ def test_graphs_without_a_batch(tmp_path):
     graph(flow.ones(4, 3), flow.tensor(2.0))
     graph.save(tmp_path / "scale", serve=True)
     config = read_config(tmp_path / "scale")
-    assert config.max_batch_size == 0 and [list(x.dims) for x in config.input] == [[4, 3], []]
+    assert config.max_batch_size == 0 and [list(x.dims) for x in config.input] == [[4, 3], [1]]
+    assert [x.HasField("reshape") for x in config.input] == [False, True]
     (found,) = ServedModel(tmp_path / "scale").answer([{"INPUT_0": flow.ones(4, 3), "INPUT_1": flow.tensor(3.0)}])
     assert found["OUTPUT_0"].tolist() == [[3.0] * 3] * 4
 

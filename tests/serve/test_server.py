@@ -16,8 +16,10 @@ from served import document, save_models
 
 import miniflow as flow
 from miniflow.errors import ArgumentError
-from miniflow.serve.__main__ import main
+from miniflow.serve import server
+from miniflow.serve.__main__ import default_engine, main
 from miniflow.serve.application import run
+from miniflow.serve.server import find_triton
 
 X = flow.arange(64).to(flow.float32).reshape(1, 1, 8, 8)
 
@@ -115,3 +117,30 @@ def test_without_the_extra(tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "miniflow.serve.application")
     assert main([str(tmp_path), "--engine", "python"]) == 1
     assert 'uvicorn is not installed; expected it: pip install "miniflow-edu[serve]"' in capsys.readouterr().err
+
+
+def test_without_triton_python_answers(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(server, "find_spec", lambda name: None)
+    assert default_engine() == "python"
+    assert re.fullmatch(r"serve: found no tritonserver; .*install.*\. The engine python .*\n", capsys.readouterr().err)
+    save_models(tmp_path)
+    assert main([str(tmp_path), "--engine", "triton"]) == 1
+    assert "serve: found no tritonserver" in capsys.readouterr().err
+
+
+def test_triton_that_cannot_run_this_python(monkeypatch, tmp_path, capsys):
+    """First the program that runs models in this version of Python is missing, then its library."""
+    program = tmp_path / "triton" / "bin" / "tritonserver"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    with pytest.raises(ArgumentError, match=r"cannot run .*: there is no .*/triton_python_backend_stub and"):
+        find_triton()
+    stub = tmp_path / "triton" / "backends" / "python" / "triton_python_backend_stub"
+    stub.parent.mkdir(parents=True)
+    stub.touch()
+    monkeypatch.setattr(server, "LIBPYTHON", "libpython0.0.so")
+    with pytest.raises(ArgumentError, match=r"there is no .*libpython0\.0\.so"):
+        find_triton()
+    assert default_engine() == "python" and "libpython0.0.so" in capsys.readouterr().err

@@ -50,6 +50,13 @@ class Statistics(nn.Module):
         return x.half().T.T, x.double() * 2, keep.logical_not()
 
 
+class Total(nn.Module):
+    """Takes and returns tensors without dims behind the rows."""
+
+    def forward(self, x, weight):
+        return x.sum(1) * weight, x.argmax(1)
+
+
 def compiled(module, *tensors):
     graph = Step(module.eval())
     graph(*tensors)
@@ -131,6 +138,7 @@ def graphs():
         "network": compiled(network, x),
         "table": compiled(nn.Embedding(7, 4), flow.zeros(ROWS, 2, dtype=flow.int64)),
         "statistics": compiled(Statistics(), x, x > 0),
+        "total": compiled(Total(), x, x[:, 0]),
     }
 
 
@@ -176,6 +184,13 @@ def test_dtypes_and_several_tensors(server):
     x = rows()
     found = server.binary_answers("statistics", x, x > 0)
     assert all(map(identical, found, [x.astype(np.float16), x.astype(np.float64) * 2, x <= 0]))
+
+
+def test_tensors_of_no_dims_but_the_rows_have_one_in_requests(server, graphs):
+    x = rows()
+    found = server.binary_answers("total", x, x[:, :1])
+    expected = [y.numpy()[:, None] for y in graphs["total"](flow.tensor(x), flow.tensor(x[:, 0]))]
+    assert all(map(identical, found, expected))
 
 
 def changed(**entries):
