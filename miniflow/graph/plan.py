@@ -15,6 +15,8 @@ and whatever is made of the inputs by views.
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -124,7 +126,11 @@ def plan(program: Program, shared: Iterable[Sequence[Slot]] = (), *, reuse: bool
 def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     """Let updates change the memory of states where that is safe; other writes are copies at the end."""
     program = plan.program
-    chains = {state: _updates_of(state, value, plan.producers) for state, value in program.writes.items()}
+    updates = [instruction for instruction in program.instructions if instruction.mutates]
+    pairs = [(i, i.inputs[p], y) for i in updates for p, y in zip(i.mutates, i.outputs, strict=True)]
+    changed = {output: (instruction, before) for instruction, before, output in pairs}
+    chains = {state: _updates_of(state, value, changed) for state, value in program.writes.items()}
+    reads = {instruction: Counter([plan.root[slot] for slot in instruction.reads]) for instruction in updates}
     for state, chain in chains.items():
         if not chain:
             _write_late(plan, state)
@@ -132,7 +138,7 @@ def write_in_states(plan: Plan, shared: Iterable[Sequence[Slot]]) -> None:
     number_of = {instruction: number for number, instruction in enumerate(program.instructions)}
     for state, chain in chains.items():
         overlapping = [other for group in groups if state in group for other in group - {state}]
-        if chain and _is_safe(plan, state, chain, overlapping, number_of):
+        if chain and _is_safe(plan, state, chain, overlapping, number_of, reads):
             plan.in_state.update(dict.fromkeys((output for _, output in chain), state))
         elif chain:
             _write_late(plan, state)
@@ -145,20 +151,27 @@ def _write_late(plan: Plan, state: Slot) -> None:
         plan.uses.setdefault(plan.root[value], []).append(len(plan.program.instructions))
 
 
-def _updates_of(state: Slot, value: Slot, producers: dict) -> list[tuple[Instruction, Slot]]:
+def _updates_of(
+    state: Slot, value: Slot, changed: dict[Slot, tuple[Instruction, Slot]]
+) -> list[tuple[Instruction, Slot]]:
     """The updates, each with its output, that lead from a state to its last value; none if others do."""
     chain = []
     while value is not state:
-        instruction = producers.get(value)
-        if instruction is None or not instruction.mutates:
+        if value not in changed:
             return []
+        instruction, before = changed[value]
         chain.append((instruction, value))
-        value = instruction.inputs[instruction.mutates[instruction.outputs.index(value)]]
+        value = before
     return chain[::-1]
 
 
 def _is_safe(
-    plan: Plan, state: Slot, chain: list, overlapping: Sequence[Slot], number_of: dict[Instruction, int]
+    plan: Plan,
+    state: Slot,
+    chain: list,
+    overlapping: Sequence[Slot],
+    number_of: dict[Instruction, int],
+    reads: dict[Instruction, Counter[Slot]],
 ) -> bool:
     """Whether nobody reads a value of the state, or of memory that overlaps it, after an update replaced it."""
     first = number_of[chain[0][0]]
@@ -166,8 +179,7 @@ def _is_safe(
         return False
     old = state
     for instruction, output in chain:
-        reads = [x for x in instruction.reads if plan.root[x] is old]
-        if plan.uses[old][-1] > number_of[instruction] or len(reads) > 1:
+        if plan.uses[old][-1] > number_of[instruction] or reads[instruction][old] > 1:
             return False
         old = output
     return True
@@ -290,21 +302,21 @@ def aligned(nbytes: int) -> int:
 
 def assign_offsets(blocks: Iterable[Block], reuse: bool = True) -> int:
     """Give each block its place in the arena, beside others that live at the same time; return the arena's size."""
-    placed: list[Block] = []
-    end = 0
+    placed: list[tuple[int, int, int, int]] = []  # by offset: that, the end, and the first and last instruction
     for block in sorted(blocks, key=lambda block: (-block.nbytes, block.first)):
         size = aligned(block.nbytes)
-        alive_meanwhile = [o for o in placed if not reuse or (o.first <= block.last and block.first <= o.last)]
         best, gap, start = None, None, 0
-        for other in sorted(alive_meanwhile, key=lambda other: other.offset):
-            free = other.offset - start
+        for offset, end, first, last in placed:
+            if reuse and (first > block.last or block.first > last):
+                continue
+            free = offset - start
             if free >= size and (gap is None or free < gap):
                 best, gap = start, free
-            start = max(start, other.offset + aligned(other.nbytes))
+            if end > start:
+                start = end
         block.offset = start if best is None else best
-        placed.append(block)
-        end = max(end, block.offset + size)
-    return end
+        insort(placed, (block.offset, block.offset + size, block.first, block.last))
+    return max([end for _, end, *_ in placed], default=0)
 
 
 def peak(spans: Iterable[tuple[int, int, int]]) -> int:

@@ -83,9 +83,10 @@ class Groups:
         their results that others need."""
         groups = [group for i, group in self.of.items() if group[0] is i and len(group) > 1]
         needed = set(self.program.results)
+        group_of = {slot: self.of[i] for i in self.program.instructions for slot in i.outputs}
         for instruction in self.program.instructions:
             group = self.of[instruction]
-            needed.update(slot for slot in instruction.waits_for if all(slot not in i.outputs for i in group))
+            needed.update(slot for slot in instruction.waits_for if group_of.get(slot) is not group)
         new: dict[Instruction, list[Instruction]] = {}
         for group in groups:
             outputs = [slot for member in group for slot in member.outputs if slot in needed]
