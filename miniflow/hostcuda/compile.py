@@ -53,6 +53,7 @@ from miniflow.hostcuda.one_thread import one_thread
 from miniflow.hostcuda.region_tree import lower_divergent_ranges
 from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
+from miniflow.hostcuda.spinning import CountRounds
 from miniflow.hostcuda.ssa import split_live_ranges, split_types
 from miniflow.hostcuda.stages import ir, regions
 from miniflow.hostcuda.storage import Storage, assign_storage
@@ -146,6 +147,8 @@ class Translation:
     def _analyse(self) -> tuple[Storage, Affine]:
         """The tree of regions, and where its variables live."""
         tree, compilation = self.tree, self.compilation
+        if not self.checked:
+            CountRounds(compilation).visit(tree)
         kinds = VariableTypes(self._infer)
         if max(Divergence(tree, compilation, compilation.tuples).definitions.values(), default=0) > 1:
             kinds.types = split_types(tree, compilation, self._infer)
@@ -366,7 +369,8 @@ class VariableTypes:
 
 def device_text(device: DeviceFunction, compilation: Compilation) -> str:
     """The text of a device function; further parameters are the coordinates that it reads."""
-    body = copy.deepcopy(device.tree.body)
+    tree = copy.deepcopy(device.tree)
+    body = (tree if compilation.checked else CountRounds(compilation).visit(tree)).body
     if compilation.boundscheck:
         access = CheckedAccess(compilation, None, set(), None)
         body = [access.visit(statement) for statement in body]

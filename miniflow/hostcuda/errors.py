@@ -42,6 +42,10 @@ class KernelReturnError(TypeError):
     """A kernel returns a value; only device functions can."""
 
 
+class KernelTimeoutError(TimeoutError):
+    """A thread seems to wait in a loop for another one that does not run before it ends."""
+
+
 class DeviceArrayError(ValueError):
     """Shapes or layouts do not fit a transfer, a view, or an assignment to a device array."""
 

@@ -16,6 +16,7 @@ from numba.extending import intrinsic, overload
 
 from miniflow.hostcuda import atomics, scalars, transcendental
 from miniflow.hostcuda.atomics import *  # noqa: F403
+from miniflow.hostcuda.errors import KernelTimeoutError  # noqa: F401
 from miniflow.hostcuda.floats import half_of  # noqa: F401
 from miniflow.hostcuda.intrinsic import NAMES, VECTORS
 from miniflow.hostcuda.scalars import *  # noqa: F403
@@ -31,7 +32,7 @@ FUNCTIONS |= {name: name.replace(".", "_").rstrip("_") for name in NAMES if name
 __all__ = [
     *atomics.__all__, *scalars.__all__, *transcendental.__all__, "half_of", "selected", "unsigned", "inside", "stack",
     "arrive", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
-    "lane_at", "lane_xor",
+    "lane_at", "lane_xor", "KernelTimeoutError",
 ]  # fmt: skip
 RESERVED = {
     *__all__, "np", "math", "types", "njit", "carray", "range", "bool", "slice", "blocks", "OPTIONS", "SITES",

@@ -7,7 +7,7 @@ import pytest
 from numba import int32, uint32
 
 from miniflow.hostcuda import cuda
-from miniflow.hostcuda.errors import UnsupportedKernelError
+from miniflow.hostcuda.errors import KernelTimeoutError, UnsupportedKernelError
 
 draw = np.random.default_rng(3)
 KINDS = [np.int32, np.int64, np.uint32, np.uint64, np.float32, np.float64]
@@ -193,3 +193,44 @@ def add_an_array(x, y):
 def test_the_value_is_a_number():
     with pytest.raises(UnsupportedKernelError, match=r"test_atomics.py:\d+: add_an_array: numba cannot compile"):
         launch(add_an_array, 1, 1, np.ones(2), np.zeros(2))
+
+
+@cuda.jit
+def waits_for_a_later_warp(flag):
+    if cuda.threadIdx.x < 32:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+    else:
+        cuda.atomic.exch(flag, 0, 1)
+
+
+@cuda.jit(device=True)
+def take(lock):
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+
+
+@cuda.jit
+def takes_a_lock(lock):
+    take(lock)
+
+
+@pytest.mark.parametrize("kernel, value, line", [(waits_for_a_later_warp, 0, 3), (takes_a_lock, 1, -6)])
+def test_a_thread_that_waits_for_a_later_one_ends(kernel, value, line):
+    where = f"{kernel.py_func.__code__.co_firstlineno + line}: {kernel.__name__}"
+    with pytest.raises(KernelTimeoutError, match=f"{where}: a thread has gone 268,435,456 times round this loop"):
+        kernel[1, 64](cuda.to_device(np.full(1, value, np.int32)))
+
+
+@cuda.jit
+def counts_with_a_lock(lock, out):
+    take(lock)
+    out[0] += 1
+    cuda.threadfence()
+    cuda.atomic.exch(lock, 0, 0)
+
+
+def test_a_lock_that_is_free():
+    out = cuda.to_device(np.zeros(1, np.int64))
+    counts_with_a_lock[4, 64](cuda.to_device(np.zeros(1, np.int32)), out)
+    np.testing.assert_array_equal(out.copy_to_host(), [256])
