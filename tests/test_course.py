@@ -1,11 +1,15 @@
 """The graders of the course reject every wrong answer that was planted."""
 
 import ast
+import csv
+import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -13,17 +17,26 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from miniflow.hostcuda import syntax  # noqa: E402
-from tutorials import teaching  # noqa: E402
+from tutorials import report, teaching  # noqa: E402
 from tutorials.__main__ import main  # noqa: E402
 from tutorials.conftest import is_own  # noqa: E402
-from tutorials.lessons import ROOT, lessons, regions_of  # noqa: E402
+from tutorials.honesty import forbidden  # noqa: E402
+from tutorials.lessons import ROOT, Lesson, lessons, regions_of  # noqa: E402
 from tutorials.mutants import equivalent, mutants, with_line  # noqa: E402
-from tutorials.report import by_task, outcome_of, run  # noqa: E402
+from tutorials.report import Outcome, by_task, outcome_of, run  # noqa: E402
 
 LESSONS = {found.name: found for found in lessons()}
 WRONG = [(name, wrong) for name, found in LESSONS.items() for wrong in found.wrong]
 LONGEST = 400  # lines of a lesson
 MUTANTS = 20  # of each lesson, others in each run; `python -m tutorials.mutants NAME` tries all
+
+
+def names_refused(found):
+    """Task -> names that it may not call, as the checks of a lesson have them."""
+    for node in ast.parse(found.tests.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MAY_NOT_CALL":
+            return eval(ast.unparse(node.value), {})
+    return {}
 
 
 ONE_IN_SIX = [pytest.param(name, marks=() if i % 6 == 4 else pytest.mark.slow) for i, name in enumerate(LESSONS)]
@@ -113,17 +126,17 @@ def test_student_writes_and_checks(tmp_path):
         )
         return done.returncode, done.stdout + done.stderr
 
+    assert "not started" in command("list")[1] and "done" not in command("list")[1]
     assert command("check", name)[0] == 1 and "comes without" in command("show", name)[1]
     student = folder / "tutorials" / name / "student.py"
+    assert f"notebooks/{name}.ipynb" in command("start", name)[1]
     before = student.read_text()
     assert "raise Todo" in before and "stays as it is" in command("start", name)[1] and student.read_text() == before
     student.write_text(LESSONS[name].solution.read_text(encoding="utf-8"))
     code, text = command("check", name)
     assert code == 0 and text.count("passed") == len(LESSONS[name].regions)
-    for other in folder.glob("tutorials/*/student.py"):  # `list` checks whatever is there
-        if other != student:
-            other.unlink()
     assert "done" in command("list")[1]
+    assert "invalid choice: 'grade'" in command("grade", "class")[1]
 
 
 def test_student_edition_has_no_solution(tmp_path):
@@ -138,6 +151,16 @@ def test_student_edition_has_no_solution(tmp_path):
         list(teaching.release(tmp_path / "edition"))
 
 
+def test_student_edition_has_what_students_need(tmp_path):
+    list(teaching.release(tmp_path / "edition", "pip install wheels/miniflow.whl"))
+    files = {path.relative_to(tmp_path / "edition") for path in (tmp_path / "edition").rglob("*") if path.is_file()}
+    names = {path.name for path in files}
+    assert not names & {*teaching.LEFT_OUT} and not [path for path in files if "wrong" in path.parts]
+    assert {"README.md", "LICENSE", "stub.py", "lesson.py", "01_storage.ipynb"} <= names
+    text = (tmp_path / "edition" / "README.md").read_text()
+    assert "    pip install wheels/miniflow.whl\n" in text and f"{len(LESSONS)} notebooks" in text
+
+
 def test_grades(tmp_path):
     name, found = next(iter(LESSONS.items()))
     for student, source in {"ada": found.solution.read_text(), "bob": found.stub, "eve": "1 / 0\n"}.items():
@@ -147,6 +170,107 @@ def test_grades(tmp_path):
     table = teaching.grade(tmp_path)
     assert f"| ada | {name} | {count} of {count} |  |" in table and f"| bob | {name} | 0 of {count} |" in table
     assert "ZeroDivisionError" in table.splitlines()[-1]
+    assert (tmp_path / "grades.md").read_text() == table
+    with (tmp_path / "grades.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    tasks = [(row["student"], row["task"], row["points"]) for row in rows if row["student"] == "ada"]
+    assert tasks == [("ada", task, "1") for task in found.tasks] and len(rows) == 3 * count
+    assert [row["outcome"] for row in rows if row["student"] == "bob"] == ["not started"] * count
+    known = json.loads((tmp_path / "grades.json").read_text())
+    assert [known[student][name]["points"] for student in ("ada", "bob", "eve")] == [count, 0, 0]
+    assert known["eve"][name]["of"] == count and "ZeroDivisionError" in known["eve"][name]["tasks"]["0.1"]["message"]
+    assert [path.parent.name for path in teaching.feedback(tmp_path)] == ["ada", "bob", "eve"]
+    text = (tmp_path / "bob" / "feedback.md").read_text()
+    assert f"0 of {count} tasks" in text and "- 0.1: not started\n\n      lesson 0.1" in text
+
+
+def test_what_a_submission_says_stays_in_its_cell():
+    found = next(iter(LESSONS.values()))
+    outcome = Outcome(found.tasks[0], "wrong", "=1+1 | a\nb", "test")
+    graded = [teaching.Grade("ada", found, teaching.whole(found, [outcome]))]
+    (row,) = teaching.as_markdown(graded).splitlines()[2:]
+    assert "=1+1 \\| a<br>b" in row and re.sub(r"\\\|", "", row).count("|") == 5
+    rows = list(csv.reader(io.StringIO(teaching.as_csv(graded))))
+    assert rows[1] == ["ada", found.name, found.tasks[0], "0", "1", "wrong", "'=1+1 | a\nb"]
+    assert [row[5] for row in rows[2:]] == ["error"] * (len(found.tasks) - 1)  # what was not checked counts, too
+
+
+def test_submissions_are_collected(tmp_path):
+    name, found = next(iter(LESSONS.items()))
+    sources = {"ada/deep/tutorials": "1\n", "bob": "2\n"}
+    for folder, text in sources.items():
+        target = tmp_path / "in" / folder / name / "student.py"
+        target.parent.mkdir(parents=True)
+        target.write_text(text)
+    (tmp_path / "in" / "eve").mkdir()
+    with zipfile.ZipFile(tmp_path / "in" / "kim.zip", "w") as archive:
+        archive.writestr(f"../{name}.py", "3\n")
+        archive.writestr("other.py", "4\n")
+    said = list(teaching.collect(tmp_path / "in", tmp_path / "class"))
+    assert said[0] == f"ada: {name}" and said[2].startswith("eve: nothing") and len(said) == 4
+    taken = {path.relative_to(tmp_path / "class").as_posix(): path.read_text() for path in tmp_path.glob("class/*/*")}
+    assert taken == {f"ada/{name}.py": "1\n", f"bob/{name}.py": "2\n", f"kim/{name}.py": "3\n"}
+
+
+def test_list_remembers_what_was_checked(tmp_path, monkeypatch):
+    folder = tmp_path / "01_storage"
+    shutil.copytree(LESSONS["01_storage"].folder, folder, ignore=shutil.ignore_patterns("student.py", ".checked.json"))
+    found = Lesson(folder)
+    found.student.write_text(found.stub)
+    calls = []
+    monkeypatch.setattr(report, "run", lambda of, which: calls.append(of) or [Outcome("1.1", "passed", "", "test")])
+    first = report.remembered(found)
+    assert report.remembered(found) == first and len(calls) == 1
+    found.student.write_text(found.stub + "\n")
+    assert report.remembered(found) == first and len(calls) == 2
+
+
+DISHONEST = {  # what is added to a solution of lesson 1, the task that is not passed, and words of the message
+    "NumPy's own": (
+        "def broadcast_shape(a, b):\n    return np.broadcast_shapes(a, b)\n", "1.4", ": broadcast_shapes. Hint",
+    ),
+    "by a helper": (
+        "from numpy import unravel_index as f\n\ndef index_at(p, s):\n    return tuple(int(i) for i in f(p, s))\n",
+        "1.3", "unravel_index",
+    ),
+    "by its name": (
+        "def broadcast_shape(a, b):\n    return getattr(np, 'broadcast_shapes')(a, b)\n", "1.4", "broadcast_shapes",
+    ),
+    "another same": ("import tutorials.compare\ntutorials.compare.same = print\n", "1.1", "compare.same is not what"),
+    "the code of same": (
+        "import tutorials\ntutorials.same.__code__ = (lambda *a, **k: None).__code__\n", "1.1", "same is not what it",
+    ),
+    "another isclose": ("np.isclose = lambda *a: np.asarray(True)\n", "1.6", "numpy.isclose is not what it was"),
+    "same of the checks": (
+        "import sys\nfor m in list(sys.modules.values()):\n    if hasattr(m, 'drawn_shape'):\n        m.same = print\n",
+        "1.2", "same is not what it was",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", DISHONEST)
+def test_dishonest_answers_fail(tmp_path, way):
+    added, task, words = DISHONEST[way]
+    found = LESSONS["01_storage"]
+    path = tmp_path / "01_storage.py"
+    path.write_text(found.solution.read_text(encoding="utf-8") + "\n\n" + added)
+    outcomes = {outcome.task: outcome for outcome in by_task(run(found, str(path)))}
+    assert outcomes[task].outcome == "wrong" and words in outcomes[task].message
+    others = {t: outcome.outcome for t, outcome in outcomes.items() if t != task}
+    assert set(others.values()) == ({"passed"} if "may not use" in outcomes[task].message else {"wrong"})
+
+
+NAMED = [(name, task) for name, found in LESSONS.items() for task in names_refused(found)]
+
+
+@pytest.mark.parametrize("name, task", NAMED)
+def test_tasks_that_may_not_call_something_exist_and_are_solved_without(name, task):
+    found = LESSONS[name]
+    names = names_refused(found)[task]
+    source = found.solution.read_text(encoding="utf-8")
+    assert task in found.tasks and forbidden(source, found.stub, task, names) == ""
+    calls = "".join(f"\n\ndef helper():\n    return np.{one}()\n" for one in names[:1])
+    assert forbidden(source + calls, found.stub, task, names).endswith(f": {names[0]}")
 
 
 ENDS = {

@@ -1,12 +1,20 @@
 """Each notebook is what its lesson makes, and runs offline."""
 
+import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tutorials.cells import cell_of, given, members, parts, put  # noqa: E402
+from tutorials.implementation import written  # noqa: E402
+from tutorials.lessons import Lesson, lesson  # noqa: E402
+from tutorials.report import attempts_drawn  # noqa: E402
+
 OFFLINE = {
     name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 }
@@ -47,14 +55,13 @@ def test_notebook_is_what_the_lesson_makes(lesson, build):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_notebook_was_run_and_holds_its_pictures(path, build):
+def test_notebook_was_run_without_an_error(path, build):
     import nbformat
 
     code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
-    assert any("image/png" in output.get("data", {}) for output in outputs)
     assert str(ROOT) not in path.read_text(encoding="utf-8")  # no path of the machine it was run on
 
 
@@ -78,6 +85,51 @@ def test_notebook_runs(path, build, tmp_path, monkeypatch):
     assert kinds(after) == kinds(nbformat.read(path, as_version=4))
 
 
+@pytest.mark.notebooks
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_notebook_with_all_solutions_filled_in(path, build, tmp_path):
+    import nbformat
+
+    notebook = filled(nbformat.read(path, as_version=4), Lesson(ROOT / "tutorials" / path.stem))
+    after = build.execute(notebook, tmp_path)
+    texts = ["".join(o.get("text", "") for o in cell.get("outputs", [])) for cell in after.cells]
+    assert not [text for text in texts if re.search(r"not yet solved|^\d+\.\d+ +(not started|wrong|error)", text, re.M)]
+    tasks = [cell.source.split()[1] for cell in after.cells if cell.source.startswith("%%task")]
+    passed = [
+        text.split()[:2] for cell, text in zip(after.cells, texts, strict=True) if cell.source.startswith("%%task")
+    ]
+    assert passed == [[task, "passed"] for task in tasks] and tasks == Lesson(ROOT / "tutorials" / path.stem).tasks
+    student = tmp_path / "edition" / "tutorials" / path.stem / "student.py"
+    assert student.read_text(encoding="utf-8") == unmarked(Lesson(ROOT / "tutorials" / path.stem))
+    assert any("image/png" in output.get("data", {}) for cell in after.cells for output in cell.get("outputs", []))
+
+
+def unmarked(lesson):
+    """The solution without the comments around what students write, apart from its first line, which the stub keeps."""
+    lines = lesson.solution.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not re.fullmatch(r" *# (task \d+\.\d+: .*|end)", line)) + "\n"
+
+
+def filled(notebook, lesson):
+    """A notebook as a student has it in the end: each `%%task` with the solution's text of what the cell defines."""
+    lines = unmarked(lesson).splitlines()
+    known = {part.path: part for part in parts(unmarked(lesson))}
+    inside = {
+        one.path: one for p in known.values() if isinstance(p.node, ast.ClassDef) for one in members(p, lines)
+    } | known
+    for cell in notebook.cells:
+        if cell.source.startswith("%%task"):
+            first, _, text = cell.source.partition("\n")
+            own = text.splitlines()
+            leaves = [
+                (one.path, f"{own[p.node.lineno - 1]}\n" if one is not p else "")
+                for p in parts(text)
+                for one in (members(p, own) if isinstance(p.node, ast.ClassDef) else [p])
+            ]
+            cell.source = "\n\n\n".join([first, *(head + inside[path].text(lines) for path, head in leaves)])
+    return notebook
+
+
 def kinds(notebook):
     """What kind of output each cell has: text, in however many pieces it was printed, and pictures."""
     found = []
@@ -90,6 +142,7 @@ def kinds(notebook):
 
 def test_a_changed_lesson_is_noticed(build, tmp_path):
     changed = tmp_path / LESSONS[0].name
+    (tmp_path / "stub.py").write_text(Lesson(LESSONS[0].parent).stub, encoding="utf-8")
     changed.write_text(LESSONS[0].read_text(encoding="utf-8") + "\n# %%\nprint(1)\n", encoding="utf-8")
     assert cells(build.convert(changed)) != cells(build.convert(LESSONS[0]))
 
@@ -101,7 +154,106 @@ def test_a_failing_cell_stops_the_build(build, tmp_path, monkeypatch):
     lesson = tmp_path / "tutorials" / "01_broken" / "lesson.py"
     lesson.parent.mkdir(parents=True)
     lesson.write_text("# %%\n1 / 0\n")
+    lesson.with_name("stub.py").write_text("")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
         build.build(lesson)
     assert not (tmp_path / "notebooks").exists()
+
+
+STUB = """from tutorials import Todo
+
+SIZE = 3
+
+
+# what stands above belongs to it
+def f(x):
+    \"\"\"x + 1\"\"\"
+    raise Todo("lesson 1.1: f")
+
+
+class Layer:
+    \"\"\"A layer.\"\"\"
+
+    def __init__(self):
+        raise Todo("lesson 1.2: layers")
+
+    def size(self):
+        return SIZE
+
+    def call(self, x):
+        raise Todo("lesson 1.2: layers")
+
+
+def g(x):
+    raise Todo("lesson 1.1: g")
+"""
+
+
+def test_cells_hold_what_a_task_asks_for():
+    layer = STUB[STUB.index("class Layer") : STUB.index("    def size")] + STUB[STUB.index("    def call") :]
+    assert cell_of(STUB, "1.2") == layer.partition("\n\n\n")[0]
+    assert cell_of(STUB, "1.1").startswith("# what stands above") and cell_of(STUB, "1.1").count("def ") == 2
+    assert given(STUB) == "SIZE = 3\n"
+
+
+def test_a_cell_takes_the_place_of_what_it_defines():
+    new = "import math\n\nHALF = 0.5\n\n\ndef f(x):\n    return helper(x)\n    # the end of f\n"
+    changed = put(STUB, new)
+    assert changed == put(changed, new)  # once more changes nothing
+    assert "x + 1" not in changed and "what stands above" not in changed and changed.count("the end of f") == 1
+    assert changed.index("import math") < changed.index("HALF = 0.5") < changed.index("def f(x)")
+    method = put(
+        STUB, "class Layer:\n    def call(self, x):\n        return x\n\n    def more(self):\n        return 1\n"
+    )
+    names = {}
+    exec(method.replace("from tutorials import Todo", ""), names)
+    layer = object.__new__(names["Layer"])
+    assert (layer.call(5), layer.size(), layer.more(), names["Layer"].__doc__) == (5, 3, 1, "A layer.")
+
+
+def test_an_empty_cell_leaves_what_is_there():
+    solved = put(STUB, "def f(x):\n    return x + 1\n")
+    assert put(solved, cell_of(STUB, "1.1")) == solved
+    with pytest.raises(SyntaxError):
+        put(STUB, "def f(x):\nreturn 1\n")
+
+
+def test_cells_write_check_and_draw(build, tmp_path):
+    """A first attempt that is wrong, in a notebook: its file, the reason, and the picture with both attempts."""
+    import nbformat
+
+    code = [
+        "%load_ext tutorials",
+        "print(tutorials_missing)",
+        "%%task 6.3\n@cuda.jit\ndef guarded(x, out):\n    i = cuda.threadIdx.x\n    out[i] = x[i] + 10",
+        "%%task 6.3\n@cuda.jit\ndef guarded(x, out):\n    i = cuda.threadIdx.x\n    if i < x.size:\n"
+        "        out[i] = x[i] + 10",
+        "%%task 6.3\ndef guarded(x, out)\n    pass",
+        "%%task 6.99\npass",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in code])
+    for cell, name in zip(notebook.cells, ("", "NameError", "", "", "", "LookupError"), strict=True):
+        cell.metadata.tags = ["raises-exception"] if name else []
+    outputs = [cell.outputs for cell in build.execute(notebook, tmp_path).cells]
+    assert [o[0].get("ename") for o in (outputs[1], outputs[5])] == ["NameError", "LookupError"]
+    wrong, right, broken = (outputs[k][0].text for k in (2, 3, 4))
+    assert wrong.startswith("6.3    wrong") and "out of bounds" in wrong and "guard it" in wrong
+    assert right.split() == ["6.3", "passed"] and broken.startswith("6.3    error        SyntaxError: expected ':'")
+    assert all("image/png" in outputs[k][1].data for k in (2, 3))
+    text = (tmp_path / "edition" / "tutorials" / "06_kernel_puzzles" / "student.py").read_text()
+    assert text.count("def guarded") == 1 and "if i < x.size" in text and 'Todo("lesson 6.2: zip")' in text
+
+
+def test_pictures_of_attempts():
+    found = lesson(6)
+    stub, solution = written(found, found.stub), found.solution.read_text(encoding="utf-8")
+    assert attempts_drawn(found, "6.3", {"before": stub}) is None
+    guard = "    if i < x.size:\n        out[i] = x[i] + 10"
+    unguarded = written(found, solution.replace(guard, "    out[i] = x[i] + 10", 1))
+    figure = attempts_drawn(found, "6.3", {"before": unguarded, "now": found.solution})
+    titles = [row.get_suptitle() for row in figure.subfigs]
+    assert titles[0].startswith("before: out of bounds") and titles[1].startswith("now: 1 reads of global memory")
+    assert [len(row.axes) for row in figure.subfigs] == [2, 2]  # x, read, and out, written
+    mute = attempts_drawn(found, "6.3", {"before": stub, "now": found.solution}).subfigs[0]
+    assert mute.get_suptitle() == "before: not written"

@@ -1,9 +1,10 @@
 """Make the notebooks from the lessons and run them: `python tutorials/build.py`, or with names to build only some.
 
-Each `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes `notebooks/NN_name.ipynb` with all outputs; it
-runs with the solution. The first code cell, `SETUP`, is added: on Colab it fetches miniflow. A notebook is only written
-when every cell ran. The pictures of the notebooks that README.md shows become `docs/images`; `python tutorials/build.py
---pictures` writes only these, from the notebooks as they are.
+Each `tutorials/NN_name/lesson.py`, in jupytext's percent format, becomes `notebooks/NN_name.ipynb` with all outputs, as
+a student first sees them: no task is solved. The first code cell, `SETUP`, is added: on Colab it fetches miniflow. The
+line `%load_ext tutorials` is added to the second, and behind the text of each task a cell `%%task 1.1`, which is filled
+in there. A notebook is only written when every cell ran. The pictures of the notebooks that README.md shows become
+`docs/images`; `python tutorials/build.py --pictures` writes only these, from the notebooks as they are.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
@@ -20,6 +23,11 @@ import nbclient
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tutorials.cells import cell_of, given  # noqa: E402
+from tutorials.lessons import Lesson  # noqa: E402
+from tutorials.teaching import release  # noqa: E402
+
 LIMIT = 300  # seconds for one cell
 REPOSITORY = ""  # address of a public clone, for `SETUP`; the variable MINIFLOW_REPOSITORY goes before it
 INLINE = "module://matplotlib_inline.backend_inline"  # pictures go into the notebook, whatever MPLBACKEND says
@@ -59,33 +67,54 @@ def target(source: Path) -> Path:
     return ROOT / "notebooks" / f"{source.parent.name}.ipynb"
 
 
+def with_tasks(cell: nbformat.NotebookNode, stub: str) -> Iterator[nbformat.NotebookNode]:
+    """A cell, cut behind the text of each task, and the cells `%%task` there."""
+    texts = re.split(r"\n(?=\*\*Task \d|## )", cell.source) if cell.cell_type == "markdown" else [cell.source]
+    for text in texts:
+        yield nbformat.from_dict({**cell, "source": text.strip("\n")})
+        if cell.cell_type == "markdown" and (found := re.match(r"\*\*Task (\d+\.\d+)\.\*\*", text)):
+            yield nbformat.v4.new_code_cell(f"%%task {found[1]}\n{cell_of(stub, found[1])}")
+
+
+def file_shown(name: str, stub: str) -> nbformat.NotebookNode:
+    """The cell that says what the student's file has from the beginning."""
+    text = f"`tutorials/{name}/student.py` begins with:\n\n```python\n{given(stub).strip()}\n```"
+    return nbformat.v4.new_markdown_cell(text)
+
+
 def convert(source: Path) -> nbformat.NotebookNode:
     """The notebook of a lesson, not yet run; equal sources give equal notebooks."""
     notebook = jupytext.read(source, fmt="py:percent")
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    stub_of = Lesson(source.parent).stub
+    notebook.cells = [part for cell in notebook.cells for part in with_tasks(cell, stub_of)]
+    first = [cell.cell_type for cell in notebook.cells].index("code")
+    notebook.cells[first].source = "%load_ext tutorials\n" + notebook.cells[first].source
+    notebook.cells.insert(first + 1, file_shown(source.parent.name, stub_of))
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
     hidden = {"cellView": "form", "jupyter": {"source_hidden": True}, "tags": ["remove-cell"]}  # Colab, Jupyter, docs
-    first = [cell.cell_type for cell in notebook.cells].index("code")
     notebook.cells.insert(first, nbformat.v4.new_code_cell(SETUP, id="cell-setup", metadata=hidden))
     return notebook
 
 
 def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbformat.NotebookNode:
-    """Run every cell in a fresh kernel of this Python, with `folder` as the working directory.
+    """Run every cell in a fresh kernel of this Python, in a student edition that is written to `folder`.
 
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell raises, with its traceback.
     """
+    edition = Path(folder) / "edition"
+    list(release(edition))
     client = nbclient.NotebookClient(
         notebook,
         timeout=LIMIT,
         record_timing=False,
-        resources={"metadata": {"path": str(folder)}},
+        resources={"metadata": {"path": str(edition)}},
         extra_arguments=["--IPKernelApp.log_level=40"],  # errors: the kernel is local and short-lived
     )
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return client.execute(env={**os.environ, "MPLBACKEND": INLINE, "LESSON_IMPL": "solution", "PYTHONPATH": path})
+    path = os.pathsep.join(filter(None, [str(edition), str(ROOT), os.environ.get("PYTHONPATH")]))
+    return client.execute(env={**os.environ, "MPLBACKEND": INLINE, "LESSON_IMPL": "student", "PYTHONPATH": path})
 
 
 def build(source: Path) -> Path:

@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 import miniflow
+import tutorials.compare
+from tutorials.honesty import changed, fingerprint, forbidden
 from tutorials.implementation import STUDENT, Todo, implementation
 from tutorials.lessons import Lesson
 
 LIBRARIES = [Path(miniflow.__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))]
+CHECKS = pytest.StashKey[dict[str, dict]]()
 collect_ignore_glob = ["*/lesson.py", "*/solution.py", "*/student.py", "*/picture.py", "*/wrong/*"]
 collect_ignore = [path.name for path in Path(__file__).parent.glob("*.py")]
 
@@ -29,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="of the random inputs; by default another one in each run")
     parser.addoption("--limits", default=None, help="SECONDS,BYTES: of CPU time and memory; the process ends beyond")
     parser.addoption("--first", default=None, help="the task, such as 1.2, whose checks run before the others")
+    parser.addoption("--task", default=None, help="run only the checks of this task, such as 1.2")
     parser.addoption("--report", default=None, help="write the checks and their outcomes to this file, as JSON lines")
 
 
@@ -45,13 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    first = config.getoption("--first")
+    first, only = config.getoption("--first"), config.getoption("--task")
+    if only is not None:
+        items[:] = [item for item in items if item.get_closest_marker("task").args[0] == only]
     if first is not None:
         items.sort(key=lambda item: item.get_closest_marker("task").args[0] != first)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Report what is going to be checked: a check without an outcome is one that the process did not live to see."""
+    session.config.stash[CHECKS] = {
+        item.module.__name__: fingerprint([tutorials.compare, np, item.module]) for item in session.items
+    }
     for item in session.items:
         report(item, outcome="planned")
 
@@ -67,6 +76,29 @@ def report(item: pytest.Item, **outcome: str) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"implementation: {config.getoption('--impl')}, seed: {config.getoption('--seed')}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """Fail a check whose task calls what it may not, or if the checks themselves were changed, before it or by it."""
+    modules = [tutorials.compare, np, item.module]
+    task, impl = item.get_closest_marker("task").args[0], item.funcargs.get("impl")
+    names = getattr(item.module, "MAY_NOT_CALL", {}).get(task)
+    if impl is not None and names:
+        source, of = Path(impl.__file__).read_text(encoding="utf-8"), Lesson(item.path.parent)
+        if found := forbidden(source, of.stub, task, names):
+            raise AssertionError(f"task {task} may not use {found}. Hint: write it yourself, that is the task")
+    require_unchanged(item, modules)
+    result = yield
+    if "monkeypatch" not in item.fixturenames:
+        require_unchanged(item, modules)
+    return result
+
+
+def require_unchanged(item: pytest.Item, modules: list[ModuleType]) -> None:
+    """Fail if functions of the checks are not those that were there when the checks were read."""
+    if found := changed(item.config.stash[CHECKS].get(item.module.__name__, {}), modules):
+        raise AssertionError(f"{found} is not what it was: a submission may not change what checks it")
 
 
 @pytest.fixture(scope="module")

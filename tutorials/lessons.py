@@ -5,7 +5,9 @@
         solution.py         the solution, with the regions that students write marked
         test_01_storage.py  the checks of each task, on whatever implementation is asked for
         wrong/*.py          wrong solutions, each with the test and the message that must reject it
-        student.py          the student's own file, which `start` writes
+        stub.py             in the student edition, in place of the solution: what `start` writes
+        student.py          the student's own file
+        picture.py          `draw(impl)`, and where single tasks have pictures `draw_task(task, attempts)`
 
 A region of the solution is what stands between these two comments:
 
@@ -100,7 +102,9 @@ class Lesson:
 
     @property
     def stub(self) -> str:
-        """The solution with the regions taken out."""
+        """The solution with the regions taken out; the student edition has it as a file."""
+        if not self.solution.exists():
+            return (self.folder / "stub.py").read_text(encoding="utf-8")
         lines = self.solution.read_text(encoding="utf-8").splitlines()
         for region in reversed(self.regions):
             what = f'{" " * region.indent}raise Todo("lesson {region.task}: {region.title}")'
@@ -134,12 +138,12 @@ def lessons() -> list[Lesson]:
 
 
 def lesson(which: int | str) -> Lesson:
-    """A lesson by its number or its name.
+    """A lesson by its number, its name, or one of its tasks: 1, "01_storage", "1.4".
 
     Raises:
         LookupError: if there is none.
     """
-    short = str(which).lstrip("0") or "0"
+    short = re.sub(r"^(\d+)\.\d+$", r"\1", str(which)).lstrip("0") or "0"
     for found in lessons():
         if short in (str(found.number), found.name.lstrip("0")):
             return found

@@ -16,18 +16,18 @@
 #
 # ## How a lesson works
 #
-# You write one file for each lesson. Stay in the folder of the clone, and type:
+# Type `jupyter lab`, and open `notebooks/00_quickstart.ipynb`; VS Code and Colab open it as well. Cells that begin with
+# `%%task` are for you to fill in: put your code in the place of `raise Todo(...)`, and run the cell. The docstring says
+# what comes in and what goes out. The cell writes to your file of the lesson, `tutorials/00_quickstart/student.py`, and
+# checks the task, with other random inputs in each run: passed, wrong and why, not started, or error. Cells that need a
+# task which you have not written yet say so; run them again afterwards.
 #
-#     python -m tutorials start 0     # writes tutorials/00_quickstart/student.py
-#     python -m tutorials check 0     # one line for each task: passed, wrong and why, not started, error
+# You can also edit the file yourself, and check it in a terminal, in the folder of the clone:
+#
+#     python -m tutorials start 0     # writes tutorials/00_quickstart/student.py, if it is not there
+#     python -m tutorials check 0     # one line for each task
+#     python -m tutorials check 0.1   # only this one
 #     python -m tutorials show 0      # prints the solution: try for ten minutes first
-#
-# Each gap in your file is a line `raise Todo(...)`. Put your code in its place; the docstring above it says what comes
-# in and what goes out. `check` draws other random inputs in each run.
-#
-# To run the cells of this page yourself, type `jupyter lab`, and open `notebooks/00_quickstart.ipynb`. `%run -e -m
-# tutorials check 0` in a cell does the same as the command above, and draws a picture when all tasks pass. So does
-# `check(0)`. `implementation(0)` loads your file: run its cell again after each change.
 
 # %%
 import miniflow as flow

@@ -4,8 +4,9 @@
 # After this lesson you can say where in memory each element of a tensor is, make views without copying, and undo a
 # broadcast, which is what its gradient does. Time: 45 minutes. You need Python and a little NumPy.
 #
-# Write your code in `tutorials/01_storage/student.py`, which `python -m tutorials start 1` makes for you. After each
-# task run `python -m tutorials check 1`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/01_storage.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/01_storage/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 1` makes; `python -m tutorials check 1` checks all of it.
 
 # %%
 import numpy as np

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # Automatic differentiation from nothing
 #
-# After this lesson you have written an engine that differentiates any program of sums, products and a few functions,
-# of numbers and of arrays, and trained a network with it. Time: 60 minutes. You need Python, NumPy, and the chain
-# rule.
+# After this lesson you have written an engine that differentiates any program of sums, products and a few functions, of
+# numbers and of arrays, and trained a network with it. Time: 60 minutes. You need Python, NumPy, and the chain rule. It
+# builds on `sum_to` of lesson 1, which is given here.
 #
-# Write your code in `tutorials/02_autograd/student.py`, which `python -m tutorials start 2` makes for you. After each
-# task run `python -m tutorials check 2`.
+# Solve the tasks in the notebook, `notebooks/02_autograd.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/02_autograd/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 2` makes; `python -m tutorials check 2` checks all of it.
 
 # %%
 from tutorials import check, implementation

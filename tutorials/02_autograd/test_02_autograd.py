@@ -6,6 +6,7 @@ import pytest
 from tutorials import same
 
 STEP = 1e-6
+MAY_NOT_CALL = dict.fromkeys(["2.1", "2.2", "2.3", "2.4", "2.5", "2.6"], ["miniflow", "flow", "torch", "autograd"])
 
 
 def pulled(impl, what, build, inputs, rng, hint):

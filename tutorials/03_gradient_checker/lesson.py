@@ -2,10 +2,11 @@
 # # A gradient checker
 #
 # After this lesson you can tell a wrong gradient from a right one, and know what a careless test does not see. Time: 45
-# minutes. You need NumPy and the idea of a derivative.
+# minutes. You need NumPy and the idea of a derivative. It checks gradients such as those of lesson 2.
 #
-# Write your code in `tutorials/03_gradient_checker/student.py`, which `python -m tutorials start 3` makes for you.
-# After each task run `python -m tutorials check 3`.
+# Solve the tasks in the notebook, `notebooks/03_gradient_checker.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/03_gradient_checker/student.py` when you run it, and checks the task. Or write in that file, which `python
+# -m tutorials start 3` makes; `python -m tutorials check 3` checks all of it.
 
 # %%
 import numpy as np

@@ -14,6 +14,11 @@ operators = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(operators)
 RIGHT, WRONG = operators.RIGHT, operators.WRONG
 SEEDS = 3
+MAY_NOT_CALL = {
+    "3.1": ["gradcheck", "approx_fprime"],
+    "3.2": ["isclose", "allclose", "assert_allclose"],
+    "3.4": ["gradcheck", "isclose", "allclose"],
+}
 
 
 @pytest.mark.task("3.1")

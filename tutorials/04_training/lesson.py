@@ -1,10 +1,12 @@
 # %% [markdown]
 # # Modules, losses and optimizers
+#  It uses miniflow's tensors in place of your variables of lesson 2.
 #
 # After this lesson you have written what trains a network: layers, the cross-entropy, SGD, Adam, and the loop around
 # them. Your code recognizes handwritten digits. Time: 50 minutes. You need tensors with gradients (`00_quickstart`).
-# Write your code in `tutorials/04_training/student.py`, which `python -m tutorials start 4` makes for you. After each
-# task run `python -m tutorials check 4`.
+# Solve the tasks in the notebook, `notebooks/04_training.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/04_training/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 4` makes; `python -m tutorials check 4` checks all of it.
 
 # %%
 import miniflow as flow

@@ -6,6 +6,13 @@ import pytest
 import miniflow as flow
 from tutorials import same
 
+MAY_NOT_CALL = {
+    "4.1": ["nn", "linear"],
+    "4.2": ["nn", "cross_entropy", "nll_loss", "log_softmax", "softmax", "logsumexp"],
+    "4.3": ["optim"],
+    "4.4": ["optim"],
+}
+
 
 def drawn(rng, *shape):
     """Numbers of both signs, none near 0."""

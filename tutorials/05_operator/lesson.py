@@ -3,11 +3,13 @@
 #
 # After this lesson you can add an operator to miniflow: one that runs on the CPU, on CUDA devices and in graphs, and
 # that has gradients of any order. Time: 60 minutes. You need gradients (lesson 2), and for one task a first look at
-# CUDA kernels: puzzles 1 to 4 of lesson 6. You need no GPU.
+# CUDA kernels: puzzles 1 to 4 of lesson 6. You need no GPU. It builds on the rules of lesson 2 and on the guard of
+# puzzle 6.3.
 #
-# Write your code in `tutorials/05_operator/student.py`, which `python -m tutorials start 5` makes for you. After each
-# task run `python -m tutorials check 5`. You do not change the package: `register.py` in the same folder registers your
-# operators for the time of a `with` block, and afterwards miniflow is as it was.
+# Solve the tasks in the notebook, `notebooks/05_operator.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/05_operator/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 5` makes; `python -m tutorials check 5` checks all of it. You do not change the package: `register.py`
+# in the same folder registers your operators for the time of a `with` block, and afterwards miniflow is as it was.
 
 # %%
 import os

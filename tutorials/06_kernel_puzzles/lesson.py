@@ -5,9 +5,10 @@
 # arrays, share data between the threads of a block, and find races. You need no GPU. Time: 60 minutes for puzzles 1 to
 # 10, and 60 for the others. You need Python and NumPy.
 #
-# Write your code in `tutorials/06_kernel_puzzles/student.py`, which `python -m tutorials start 6` makes for you. After
-# each puzzle run `python -m tutorials check 6`. The docstring of each kernel says what it computes, the shapes, and how
-# many threads are started.
+# Solve the tasks in the notebook, `notebooks/06_kernel_puzzles.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/06_kernel_puzzles/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 6` makes; `python -m tutorials check 6` checks all of it. The docstring of each kernel says what it
+# computes, the shapes, and how many threads are started.
 
 # %%
 import os

@@ -5,6 +5,7 @@ import numpy as np
 
 from miniflow.hostcuda import check
 from miniflow.hostcuda.picture import draw_touches
+from tutorials.accesses import draw_attempts
 
 
 def launches(impl):
@@ -26,6 +27,16 @@ def launches(impl):
         (impl.axis_sum, 6, block, [(6, 30), 6]),
         (impl.matmul, (2, 2), tile, [(10, 20), (20, 13), (10, 13)]),
     ]
+
+
+def draw_task(task, attempts):
+    """A row for each attempt at a puzzle: who reads and writes which element."""
+
+    def launch_of(impl):
+        kernel, grid, block, shapes = launches(impl)[int(task.partition(".")[2]) - 1]
+        return kernel, grid, block, [np.ones(shape, np.float32) for shape in shapes]
+
+    return draw_attempts(attempts, launch_of)
 
 
 def draw(impl):

@@ -2,11 +2,13 @@
 # # Reductions, softmax and LayerNorm
 #
 # After this lesson you can write kernels in which many threads compute one number: sums in shared memory and by
-# shuffles, softmax, and LayerNorm with its gradients. Time: 60 minutes. You need lesson 6, and the chain rule.
+# shuffles, softmax, and LayerNorm with its gradients. Time: 60 minutes. You need lesson 6, and the chain rule. It
+# builds on puzzles 6.8 and 6.13, whose code you can copy and change.
 #
-# Write your code in `tutorials/07_layer_norm/student.py`, which `python -m tutorials start 7` makes for you. After each
-# task run `python -m tutorials check 7`. The checks launch your kernels with `check.launch`, which finds races, and
-# they count reads of global memory.
+# Solve the tasks in the notebook, `notebooks/07_layer_norm.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/07_layer_norm/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 7` makes; `python -m tutorials check 7` checks all of it. The checks launch your kernels with
+# `check.launch`, which finds races, and they count reads of global memory.
 
 # %%
 import os

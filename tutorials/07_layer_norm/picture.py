@@ -4,8 +4,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from miniflow.hostcuda import check
+from tutorials.accesses import draw_attempts
 
 EPS = np.float32(1e-5)
+SHAPE = 8, 128
+SIZE = 8 * 128
 
 
 def normalized(impl, x):
@@ -17,22 +20,37 @@ def normalized(impl, x):
     return *outputs, check.launch(impl.layer_norm, [*inputs, *outputs], grid, (impl.WARP, impl.WARPS), profile=True)
 
 
-def reads(impl, shape=(8, 128)):
-    """Reads of global memory per element, of each kernel."""
+def launches(impl, shape=SHAPE):
+    """Task, kernel, grid, block and arrays of a launch of each kernel."""
     rng = np.random.default_rng(0)
     x, dy, out = rng.standard_normal(shape), rng.standard_normal(shape), np.zeros(shape)
     x, dy, out = (array.astype(np.float32) for array in (x, dy, out))
     rows, columns = [np.zeros(shape[0], np.float32) for _ in "ab"], [np.zeros(shape[1], np.float32) for _ in "ab"]
     by_rows = shape[0] // impl.WARPS, (impl.WARP, impl.WARPS)
-    launches = [
-        (impl.row_sums, shape[0], impl.BLOCK, [x, rows[0]]),
-        (impl.softmax, *by_rows, [x, out]),
-        (impl.layer_norm, *by_rows, [x, *columns, EPS, out, *rows]),
-        (impl.layer_norm_grad, *by_rows, [dy, x, columns[0], *rows, out]),
-        (impl.parameter_grad, shape[1] // impl.WARP, impl.WARP, [dy, x, *rows, *columns]),
+    return [
+        ("7.1", impl.row_sums, shape[0], impl.BLOCK, [x, rows[0]]),
+        ("7.3", impl.softmax, *by_rows, [x, out]),
+        ("7.4", impl.layer_norm, *by_rows, [x, *columns, EPS, out, *rows]),
+        ("7.5", impl.layer_norm_grad, *by_rows, [dy, x, columns[0], *rows, out]),
+        ("7.6", impl.parameter_grad, shape[1] // impl.WARP, impl.WARP, [dy, x, *rows, *columns]),
     ]
-    profiles = [check.launch(kernel, arrays, *dims, profile=True) for kernel, *dims, arrays in launches]
-    return {profile.kernel: profile.total.global_loads / x.size for profile in profiles}
+
+
+def reads(impl):
+    """Reads of global memory per element, of each kernel."""
+    profiles = [check.launch(kernel, arrays, *dims, profile=True) for _, kernel, *dims, arrays in launches(impl)]
+    return {profile.kernel: profile.total.global_loads / SIZE for profile in profiles}
+
+
+def draw_task(task, attempts):
+    """A row for each attempt at a kernel: who reads and writes which element. None for 7.2, which is no kernel."""
+    if task == "7.2":
+        return None
+
+    def launch_of(impl):
+        return next(rest for number, *rest in launches(impl, shape=(4, 64)) if number == task)
+
+    return draw_attempts(attempts, launch_of)
 
 
 def draw(impl):

@@ -3,10 +3,12 @@
 #
 # After this lesson you have written four kernels for the same matrix product, each of which reads less memory than the
 # one before, and you can predict what a kernel reads. Time: 60 minutes. You need kernels and shared memory (lesson 6).
-# No GPU is needed: the kernels run on the CPU, which counts what they read.
+# No GPU is needed: the kernels run on the CPU, which counts what they read. It builds on puzzle 6.14, whose code you
+# can copy and change.
 #
-# Write your code in `tutorials/08_matmul/student.py`, which `python -m tutorials start 8` makes for you. After each
-# task run `python -m tutorials check 8`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/08_matmul.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/08_matmul/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 8` makes; `python -m tutorials check 8` checks all of it.
 
 # %%
 import numpy as np

@@ -4,20 +4,35 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from miniflow.hostcuda import check
+from tutorials.accesses import draw_attempts
 
 SIZE = 64
+DRAWN = 32  # of a matrix whose elements are drawn
 
 
-def launches(impl):
+def launches(impl, size=SIZE):
     """Kernel, grid, block, and the side of a block of outputs that reads for each other."""
-    wide, low = SIZE // 32, SIZE // 4
-    tiles, sides = -(-SIZE // impl.TILE), -(-SIZE // impl.SIDE)
+    wide, low = size // 32, size // 4
+    tiles, sides = -(-size // impl.TILE), -(-size // impl.SIDE)
     return [
         (impl.naive, (wide, low), (32, 4), 1),
         (impl.coalesced, (wide, low), (32, 4), 1),
         (impl.tiled, (tiles, tiles), (impl.TILE, impl.TILE), impl.TILE),
         (impl.blocked, (sides, sides), (impl.TILE, impl.TILE), impl.SIDE),
     ]
+
+
+def draw_task(task, attempts):
+    """A row for each attempt at a kernel: who reads and writes which element. None for 8.5, which is no kernel."""
+    number = int(task.partition(".")[2]) - 1
+    if number >= 4:
+        return None
+
+    def launch_of(impl):
+        kernel, grid, block, _ = launches(impl, DRAWN)[number]
+        return kernel, grid, block, [np.ones((DRAWN, DRAWN), np.float32) for _ in range(3)]
+
+    return draw_attempts(attempts, launch_of)
 
 
 def draw(impl):

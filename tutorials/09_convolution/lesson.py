@@ -3,10 +3,11 @@
 #
 # After this lesson you have written a convolution in two ways, its three gradients, and max pooling with its gradient,
 # and you know what the fast way costs in memory. Time: 60 minutes. You need NumPy with views and strides (lesson 1),
-# and what a gradient is (lesson 2).
+# and what a gradient is (lesson 2). It builds on the views of lesson 1 and the rules of lesson 2.
 #
-# Write your code in `tutorials/09_convolution/student.py`, which `python -m tutorials start 9` makes for you. After
-# each task run `python -m tutorials check 9`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/09_convolution.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/09_convolution/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 9` makes; `python -m tutorials check 9` checks all of it.
 
 # %%
 import numpy as np

@@ -3,10 +3,11 @@
 #
 # After this lesson you have written what stands between a folder of images and a network: a data set, the order of an
 # epoch, batches and augmentation. You train a convolutional network with it, and measure honestly how good it is. Time:
-# 50 minutes. You need a training loop (lesson 0 or 4) and a little NumPy.
+# 50 minutes. You need a training loop (lesson 0 or 4) and a little NumPy. It builds on the training loop of lesson 4.
 #
-# Write your code in `tutorials/10_digits/student.py`, which `python -m tutorials start 10` makes for you. After each
-# task run `python -m tutorials check 10`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/10_digits.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/10_digits/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 10` makes; `python -m tutorials check 10` checks all of it.
 
 # %%
 import matplotlib.pyplot as plt

@@ -7,6 +7,12 @@ import miniflow as flow
 from miniflow import nn
 from tutorials import same
 
+MAY_NOT_CALL = {
+    "10.1": ["random_split"],
+    "10.3": ["DataLoader"],
+    "10.5": ["lr_scheduler"],
+}
+
 
 def drawn_digits(rng, count):
     """Images whose first pixel is their number, and labels."""

@@ -3,10 +3,12 @@
 #
 # After this lesson you have written attention with its gradient, a kernel that computes it without a matrix of all
 # scores, and a small transformer that is trained on sonnets and writes text. Time: 60 minutes. You need softmax and
-# matrix products, kernels with shared memory and barriers (lesson 6), and modules (lesson 4).
+# matrix products, kernels with shared memory and barriers (lesson 6), and modules (lesson 4). It builds on the
+# cross-entropy of lesson 4, and on the reads that lesson 6 counts.
 #
-# Write your code in `tutorials/11_attention/student.py`, which `python -m tutorials start 11` makes for you. After each
-# task run `python -m tutorials check 11`. The docstrings there say the shapes.
+# Solve the tasks in the notebook, `notebooks/11_attention.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/11_attention/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 11` makes; `python -m tutorials check 11` checks all of it. The docstrings there say the shapes.
 
 # %%
 import numpy as np

@@ -5,8 +5,9 @@
 # program, a replay, two passes that make the program shorter, and a planner that lets values share memory. Time: 60
 # minutes. You need Python and a little NumPy.
 #
-# Write your code in `tutorials/12_recorder/student.py`, which `python -m tutorials start 12` makes for you. After each
-# task run `python -m tutorials check 12`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/12_recorder.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/12_recorder/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 12` makes; `python -m tutorials check 12` checks all of it.
 
 # %%
 import numpy as np

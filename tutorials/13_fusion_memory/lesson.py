@@ -3,10 +3,12 @@
 #
 # After this lesson you can fuse instructions into one loop, predict how many bytes a program moves, and give all of its
 # values places in one block of memory. At the end you see both in `nn.Graph`. Time: 60 minutes. You need Python, a
-# little NumPy, and the idea of lesson 12: a program is a list of instructions.
+# little NumPy, and the idea of lesson 12: a program is a list of instructions. It builds on the programs of lesson 12;
+# what it needs of them is given.
 #
-# Write your code in `tutorials/13_fusion_memory/student.py`, which `python -m tutorials start 13` makes for you. After
-# each task run `python -m tutorials check 13`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/13_fusion_memory.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/13_fusion_memory/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 13` makes; `python -m tutorials check 13` checks all of it.
 
 # %%
 import timeit

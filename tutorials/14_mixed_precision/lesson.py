@@ -2,10 +2,12 @@
 # # Mixed precision, resuming and recomputation
 #
 # After this lesson you can train in half precision without losing small gradients, stop a run and go on as if nothing
-# had happened, and trade time for memory. Time: 60 minutes. You need a training loop (lesson 4) and what a float is.
+# had happened, and trade time for memory. Time: 60 minutes. You need a training loop (lesson 4) and what a float is. It
+# builds on the training loop of lesson 4.
 #
-# Write your code in `tutorials/14_mixed_precision/student.py`, which `python -m tutorials start 14` makes for you.
-# After each task run `python -m tutorials check 14`.
+# Solve the tasks in the notebook, `notebooks/14_mixed_precision.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/14_mixed_precision/student.py` when you run it, and checks the task. Or write in that file, which `python
+# -m tutorials start 14` makes; `python -m tutorials check 14` checks all of it.
 
 # %%
 import tempfile

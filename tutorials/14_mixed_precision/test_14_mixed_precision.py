@@ -12,6 +12,10 @@ from tutorials import refused, same
 
 INF, NAN = float("inf"), float("nan")
 TINY, GOOD, HUGE = 2.0**-26, 2.0**-20, 2.0**15  # at 1; times 4 the first is in the range of float16, the last is not
+MAY_NOT_CALL = {
+    "14.1": ["bfloat16", "ml_dtypes"],
+    "14.2": ["GradScaler"],
+}
 
 
 def floats_of(bits):

@@ -5,8 +5,9 @@
 # device holds, which messages a change of layout takes, how many bytes it sends, and which layout an operation chooses.
 # All devices are simulated: a laptop is enough. Time: 60 minutes. You need NumPy and matrix products.
 #
-# Write your code in `tutorials/15_global_tensors/student.py`, which `python -m tutorials start 15` makes for you. After
-# each task run `python -m tutorials check 15`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/15_global_tensors.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/15_global_tensors/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 15` makes; `python -m tutorials check 15` checks all of it.
 
 # %%
 import numpy as np

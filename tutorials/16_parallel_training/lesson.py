@@ -3,10 +3,12 @@
 #
 # After this lesson you can train one model on several devices: by splitting the batch, the layers, or the state of the
 # optimizer. You count what each way sends, and run the same function on threads and on processes. Time: 60 minutes. You
-# need NumPy, gradients of a linear layer (lesson 2) and all-reduce (lesson 15).
+# need NumPy, gradients of a linear layer (lesson 2) and all-reduce (lesson 15). It builds on the gradients of lesson 2,
+# and on the collectives of lesson 15, which are given.
 #
-# Write your code in `tutorials/16_parallel_training/student.py`, which `python -m tutorials start 16` makes for you.
-# After each task run `python -m tutorials check 16`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/16_parallel_training.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/16_parallel_training/student.py` when you run it, and checks the task. Or write in that file, which `python
+# -m tutorials start 16` makes; `python -m tutorials check 16` checks all of it.
 
 # %%
 import importlib

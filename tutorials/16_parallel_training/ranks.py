@@ -5,6 +5,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+
+from tutorials.implementation import Todo
 
 LIMIT = 5  # seconds that a rank waits for the others
 MPIEXEC = shutil.which("mpiexec") or Path(sys.executable).with_name("mpiexec").exists()
@@ -99,6 +102,8 @@ def launch(count, *arguments):
     command = ["-m", "miniflow.distributed.launch", "--nproc_per_node", str(count), "-m", __name__, *arguments]
     clone, pipes = Path(__file__).parents[2], {"capture_output": True, "text": True}
     done = subprocess.run([sys.executable, *command], cwd=clone, timeout=60, **pipes)
+    if missing := re.search(r"Todo: (.*)", done.stderr):
+        raise Todo(missing[1])
     if done.returncode:
         raise RuntimeError(f"training on {count} MPI ranks failed: {done.stderr[-600:]}")
     return json.loads(done.stdout)

@@ -5,8 +5,9 @@
 # version of ONNX. Time: 60 minutes. You need Python and NumPy. miniflow comes with `onnx`; if you also install
 # onnxruntime (`pip install onnxruntime`), the checks run your files with it.
 #
-# Write your code in `tutorials/17_onnx/student.py`, which `python -m tutorials start 17` makes for you. After each task
-# run `python -m tutorials check 17`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/17_onnx.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/17_onnx/student.py` when you run it, and checks the task. Or write in that file, which `python -m tutorials
+# start 17` makes; `python -m tutorials check 17` checks all of it.
 
 # %%
 import numpy as np

@@ -4,10 +4,12 @@
 # A model may be too large for one device. After this lesson you can spread its layers over devices that work at the
 # same time, a *pipeline*, and you can say in advance how long they wait for each other. You can also share out what
 # Adam remembers, *ZeRO*, and predict each byte that is kept and sent. All devices are simulated. Time: 75 minutes, in
-# two halves. You need global tensors (lesson 15), data parallel training (lesson 16) and `nn.Graph` (lesson 0).
+# two halves. You need global tensors (lesson 15), data parallel training (lesson 16) and `nn.Graph` (lesson 0). It
+# builds on the collectives of lesson 15 and the sharded optimizer of lesson 16.
 #
-# Write your code in `tutorials/18_pipelines_and_zero/student.py`, which `python -m tutorials start 18` makes for you.
-# After each task run `python -m tutorials check 18`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/18_pipelines_and_zero.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/18_pipelines_and_zero/student.py` when you run it, and checks the task. Or write in that file, which
+# `python -m tutorials start 18` makes; `python -m tutorials check 18` checks all of it.
 
 # %%
 import importlib

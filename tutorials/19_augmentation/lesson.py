@@ -4,10 +4,12 @@
 # A network needs many images, and you may have few. After this lesson you can make many of a few: you rotate them, cut
 # parts out, change their colours and mix them. You have written each change yourself, in NumPy. Then you train a small
 # residual network with and without them, and look at what it learned. Time: 60 minutes. You need a training loop
-# (lesson 4), and you should know what an epoch and held-out images are (lesson 10).
+# (lesson 4), and you should know what an epoch and held-out images are (lesson 10). It builds on the transformations
+# and the loader of lesson 10, and on the loss of lesson 4.
 #
-# Write your code in `tutorials/19_augmentation/student.py`, which `python -m tutorials start 19` makes for you. After
-# each task run `python -m tutorials check 19`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/19_augmentation.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/19_augmentation/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 19` makes; `python -m tutorials check 19` checks all of it.
 
 # %%
 import importlib

@@ -9,6 +9,10 @@ import miniflow as flow
 from tutorials import drawn, refused, same
 
 SIZES = [(5, 7), (1, 4), (8, 3)]  # height and width
+MAY_NOT_CALL = {
+    "19.1": ["interpolate", "resize"],
+    "19.2": ["grid_sample", "affine_grid", "rotate"],
+}
 
 
 def image_of(rng, height, width, channels=3):

@@ -6,8 +6,9 @@
 # operators, and the roofline model. At the end you make one function faster, and measure by how much. Time: 45 minutes.
 # You need a training step (lesson 0 or 4). It helps to have counted the reads of a kernel (lesson 8).
 #
-# Write your code in `tutorials/21_profiling/student.py`, which `python -m tutorials start 21` makes for you. After each
-# task run `python -m tutorials check 21`, or the next cell.
+# Solve the tasks in the notebook, `notebooks/21_profiling.ipynb`: a cell that begins with `%%task` writes to
+# `tutorials/21_profiling/student.py` when you run it, and checks the task. Or write in that file, which `python -m
+# tutorials start 21` makes; `python -m tutorials check 21` checks all of it.
 
 # %%
 import time
