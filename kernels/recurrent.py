@@ -19,13 +19,15 @@ def make_steps(cell: Callable, gradient: Callable) -> tuple[Callable, Callable]:
 
     @cuda.jit
     def step(x, projected, bias, h, c, gates, memory, y):
-        k, j = divmod(cuda.grid(1), h.shape[1])
+        i = cuda.grid(1)
+        k, j = i // h.shape[1], i % h.shape[1]
         if k < h.shape[0]:
             cell(k, j, j + 1, x, projected, bias, h, c, gates, memory, y)
 
     @cuda.jit
     def step_grad(dy, dh, dc, before, gates, memory, y, dx, dprojected):
-        k, j = divmod(cuda.grid(1), dh.shape[1])
+        i = cuda.grid(1)
+        k, j = i // dh.shape[1], i % dh.shape[1]
         if k < dh.shape[0]:
             gradient(k, j, j + 1, dy, dh, dc, before, gates, memory, y, dx, dprojected)
 

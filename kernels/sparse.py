@@ -12,6 +12,8 @@ At most half of the hash table is taken, so that a search is over after one or t
 
 from __future__ import annotations
 
+import numpy as np
+
 from miniflow.hostcuda import cuda
 
 SPREAD = 2_654_435_769  # 2^32 / golden ratio: sends neighbours and multiples of powers of two to different places
@@ -27,7 +29,7 @@ def find_owners(indices, padding, table, places):
         table: (2^k,), at least twice `count`, int64, filled with `count`.
         places: (count,), int64.
     """
-    p = cuda.grid(1)
+    p = np.int64(cuda.grid(1))  # as the cells of the table, which atomics compare it with
     if p < indices.shape[0]:
         row = indices[p]
         if row < 0 or row == padding:

@@ -14,6 +14,7 @@ def test_ptx(case, cc):
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -109,17 +110,22 @@ def compare(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def compile_case(case: Case, cc: tuple[int, int] = (7, 5)) -> str:
-    """numba-cuda compiles the kernel for this compute capability; returns the PTX."""
+def compile_case(case: Case, cc: tuple[int, int] = (7, 5)) -> dict[str, str]:
+    """Each of the installed compilers compiles the kernel for this compute capability; returns the PTX by its name."""
     if not ON_HOST:
         pytest.skip(f"kernels of the host executor are compiled to PTX; cuda is {cuda.__name__} here")
-    from miniflow.hostcuda.numba_cuda import package as numba_cuda
+    from miniflow.hostcuda.numba_cuda import PACKAGES
     from miniflow.hostcuda.ptx import compile_to_ptx
 
-    try:
-        numba_cuda()
-    except ImportError as error:  # it says what is missing
-        pytest.skip(str(error))
-    ptx = compile_to_ptx(case.kernel, case.made(), cc)
-    assert f".target sm_{cc[0]}{cc[1]}" in ptx and ".visible .entry" in ptx
-    return ptx
+    compilers = [package for package in PACKAGES if package.installed]
+    if not compilers:
+        pytest.skip(f"none of {', '.join(map(str, PACKAGES))} is installed")
+    made = {str(package): compile_to_ptx(case.kernel, case.made(), cc, package) for package in compilers}
+    kinds = {(re.search(r"\.target (\w+)", ptx)[1], ".visible .entry" in ptx) for ptx in made.values()}
+    assert kinds == {(f"sm_{cc[0]}{cc[1]}", True)}
+    return made
+
+
+def spilled(made: dict[str, str]) -> list[str]:
+    """The compilers in whose PTX floating-point numbers of a thread lie in memory instead of in registers."""
+    return [compiler for compiler, ptx in made.items() if re.search(r"(ld|st)\.local\.(v\d\.)?f", ptx)]

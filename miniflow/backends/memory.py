@@ -81,8 +81,11 @@ def move(array: Any, device: Any) -> Any:
         return array
     if device.is_global:
         return device._move(array)
-    host = to_host(array)
-    return host if device.type == CPU else _cuda().from_host(host, device.index)
+    if device.type == CPU:
+        return to_host(array)
+    if is_global(array) or is_host(array):
+        return _cuda().from_host(to_host(array), device.index)
+    return _cuda().on_device(array, device.index)
 
 
 def to_host(array: Any) -> np.ndarray:

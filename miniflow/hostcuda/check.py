@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from miniflow.hostcuda.findings import Finding, raise_findings, sentences
 from miniflow.hostcuda.instrument import CheckedTranslation
 from miniflow.hostcuda.lookup import KernelStop
 from miniflow.hostcuda.memory_map import MemoryMap
+from miniflow.hostcuda.numba_cuda import NUMBA_CUDA
 from miniflow.hostcuda.profile import Profile
 from miniflow.hostcuda.source import compiling
 
@@ -171,10 +171,10 @@ def kernel_argument(name: str, value: Any, arrays: list[tuple]) -> Any:
 def cached_typing_error(kernel: Any, arguments: Sequence[Any], path: Path | None = None) -> str:
     """`ptx.typing_error`; the answer is kept in a file beside `path`, that of the generated text."""
     try:
-        ptx.numba_types(arguments)
+        ptx.numba_types(arguments, NUMBA_CUDA)
     except (ImportError, ValueError):  # nobody to ask, or no type to ask about
         return ""
-    kept = path and path.with_suffix(f".{version('numba-cuda')}.typing")
+    kept = path and path.with_suffix(f".{NUMBA_CUDA.version}.typing")
     if kept and kept.exists():
         return kept.read_text()
     error = ptx.typing_error(kernel, arguments) or ""

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from miniflow.hostcuda.errors import CudaDeviceError
-from miniflow.hostcuda.numba_cuda import is_simulator
+from miniflow.hostcuda.numba_cuda import is_simulator, package
 
 CHOICES = ("gpu", "host", "simulator")
 
@@ -74,7 +74,7 @@ def gpu_count() -> int:
 
 
 def gpu() -> ModuleType:
-    """`numba.cuda` on a GPU.
+    """`numba.cuda` on a GPU, or its successor; see `numba_cuda.package`.
 
     Raises:
         CudaDeviceError: if there is none, or numba cannot use it.
@@ -87,14 +87,13 @@ def gpu() -> ModuleType:
             "MINIFLOW_CUDA=host runs kernels on the CPU"
         )
     try:
-        cuda = importlib.import_module("numba.cuda")
-        importlib.import_module("numba.cuda.random")  # for `cuda.random`
+        cuda = package().cuda()
     except ImportError as error:
-        raise CudaDeviceError(f"there is a GPU, but numba.cuda cannot be imported ({error})") from error
+        raise CudaDeviceError(f"there is a GPU, but {package()} cannot be imported ({error})") from error
     if not cuda.is_available():
         reason = cuda.cuda_error() or "no NVVM: the CUDA toolkit is missing"
         raise CudaDeviceError(
-            f"there is a GPU, but numba.cuda cannot use it ({reason}); "
+            f"there is a GPU, but {package()} cannot use it ({reason}); "
             "pip install 'miniflow-edu[cuda]' brings the toolkit"
         )
     return cuda

@@ -1,8 +1,8 @@
 """Kernels compiled by the real `numba.cuda`: to PTX, or for the typing errors of a GPU, without a GPU.
 
 numba.cuda learns that a name of ours has the type of its own name, and a device function that of the same function
-decorated by `numba.cuda.jit`. Kernels stay as they are. numba-cuda and its toolkit wheels must be installed
-(`pip install numba-cuda[cu13]`); no GPU and no driver is needed.
+decorated by `numba.cuda.jit`. Kernels stay as they are. numba-cuda-mlir or numba-cuda must be installed, with its
+toolkit wheels (`pip install miniflow-edu[cuda]`); no GPU and no driver is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ KERNELS: list[type] = []
 
 
 @functools.cache
-def _register_types() -> Any:
-    """Tell numba.cuda the types of our names; the package."""
+def _register_types(package: numba_cuda.Package) -> Any:
+    """Tell a compiler the types of our names; its `cuda`."""
     from miniflow.hostcuda.memory import DeviceNDArray
 
-    cuda = numba_cuda.package()
+    cuda = package.compiler()
     modules = {f"{PACKAGE}.host": cuda, f"{PACKAGE}.random": cuda.random}
     namespaces = {id(value): name for name, value in {**INTRINSICS, "libdevice": libdevice, "fp16": fp16}.items()}
 
@@ -49,45 +49,51 @@ def _register_types() -> Any:
         **dict.fromkeys(KERNELS, device_function),
         DeviceNDArray: lambda array: array.host,
     }
-    numba_cuda.register_types(stand_ins)
+    package.register_types(stand_ins)
     return cuda
 
 
-def numba_types(arguments: Sequence[Any]) -> tuple:
+def numba_types(arguments: Sequence[Any], package: numba_cuda.Package | None = None) -> tuple:
     """numba.cuda's types of a launch's arguments: host arrays, device arrays, numbers, tuples, or types themselves."""
-    _register_types()
-    return numba_cuda.types_of(arguments)
+    package = package or numba_cuda.package()
+    _register_types(package)
+    return package.types_of(arguments)
 
 
-def compile_to_ptx(kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] = (7, 5)) -> str:
+def compile_to_ptx(
+    kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] = (7, 5), package: numba_cuda.Package | None = None
+) -> str:
     """The PTX that `numba.cuda` compiles a kernel to.
 
     Args:
         kernel: of `cuda.jit`.
         arguments: as for a launch, or numba types.
         cc: the compute capability, as (9, 0) for an H100 or H200.
+        package: what compiles; None for the one of this process.
 
     Raises:
-        ImportError: if numba-cuda is not installed.
+        ImportError: if it is not installed.
         numba.cuda's own errors: if the kernel does not compile for a GPU.
     """
+    package = package or numba_cuda.package()
     fastmath = bool(getattr(kernel, "options", {}).get("fastmath"))
-    function, types = getattr(kernel, "py_func", kernel), numba_types(arguments)
-    with numba_cuda.capability(cc):
-        return _register_types().compile_ptx(function, types, cc=cc, fastmath=fastmath)[0]
+    function, types = getattr(kernel, "py_func", kernel), numba_types(arguments, package)
+    with package.capability(cc):
+        return _register_types(package).compile_ptx(function, types, cc=cc, fastmath=fastmath)[0]
 
 
 TOOLKIT_ERRORS = set("OSError ImportError NvvmError NvvmSupportError CudaSupportError DynamicLibNotFoundError".split())
-"""numba-cuda, or what it needs to compile the kernel, is not there: nothing is known about the kernel."""
+"""The package, or what it needs to compile the kernel, is not there: nothing is known about the kernel."""
 
 
 def typing_error(kernel: Any, arguments: Sequence[Any]) -> str | None:
     """Why a kernel would not compile for a GPU: the useful line first, numba's whole message after it; or None.
 
-    Returns None too where numba-cuda or its toolkit is not there to be asked.
+    numba-cuda is asked: its successor refuses less, and some that is right (in 0.6 the generators of `cuda.random`).
+    Returns None too where it or its toolkit is not there to be asked.
     """
     try:
-        compile_to_ptx(kernel, arguments)
+        compile_to_ptx(kernel, arguments, package=numba_cuda.NUMBA_CUDA)
     except Exception as error:  # typing, lowering and bytecode analysis each raise classes of their own
         bases = {base.__name__ for base in type(error).__mro__}
         if TOOLKIT_ERRORS & bases or "insert_unresolved_ref" in str(error):  # the latter: recursion, without a GPU

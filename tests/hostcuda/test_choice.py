@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from miniflow.hostcuda import CudaDeviceError, choice, host
+from miniflow.hostcuda.numba_cuda import NUMBA_CUDA
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,7 @@ def stand_in(monkeypatch, usable):
     module = types.ModuleType("numba.cuda")
     module.is_available = lambda: usable
     module.cuda_error = lambda: "" if usable else "driver too old"
+    monkeypatch.setattr(choice, "package", lambda: NUMBA_CUDA)
     monkeypatch.setitem(sys.modules, "numba.cuda", module)
     monkeypatch.setitem(sys.modules, "numba.cuda.random", types.ModuleType("numba.cuda.random"))
     monkeypatch.setattr(choice, "gpu_count", lambda: 1)
@@ -98,10 +100,10 @@ def test_a_gpu_that_numba_cannot_use_is_left_with_a_warning(monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert choice.choose() is host
-    assert "numba.cuda cannot use it (driver too old)" in str(caught[0].message)
+    assert "numba-cuda cannot use it (driver too old)" in str(caught[0].message)
     assert "MINIFLOW_CUDA=host says so silently" in str(caught[0].message)
     monkeypatch.setenv("MINIFLOW_CUDA", "gpu")
-    with pytest.raises(CudaDeviceError, match="numba.cuda cannot use it .driver too old."):
+    with pytest.raises(CudaDeviceError, match="numba-cuda cannot use it .driver too old."):
         choice.choose()
 
 

@@ -11,6 +11,7 @@ import pytest
 from miniflow.hostcuda import CudaDeviceError, KernelArgumentError, KernelLaunchError, UnsupportedKernelError
 from miniflow.hostcuda import host as cuda
 from miniflow.hostcuda.errors import DeviceArrayError, DeviceArrayTypeError, ImplicitCopyWarning, KernelReturnError
+from miniflow.hostcuda.numba_cuda import package
 
 
 @pytest.fixture(autouse=True)
@@ -590,7 +591,8 @@ def test_threads_launch_at_once_and_compile_once(recorder):
 
 @pytest.mark.ptx
 def test_the_ptx_for_a_gpu():
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    if not package().installed:
+        pytest.skip(f"{package()} is not installed")
 
     @cuda.jit
     def kernel(out):

@@ -11,14 +11,15 @@ import pytest
 import miniflow.hostcuda as package
 from miniflow.hostcuda import check
 from miniflow.hostcuda import host as cuda
-from miniflow.hostcuda.numba_cuda import package as numba_cuda
+from miniflow.hostcuda.numba_cuda import NUMBA_CUDA, PACKAGES, Package
 from miniflow.hostcuda.ptx import compile_to_ptx, typing_error, useful_line
 
 try:
-    numba_cuda()
+    NUMBA_CUDA.compiler()
 except ImportError as error:  # it says what is missing
     pytest.skip(str(error), allow_module_level=True)
 
+INSTALLED = [package for package in PACKAGES if package.installed]
 CAPABILITIES = [(7, 5), (9, 0)]
 grid = cuda.grid
 TILE = 16
@@ -58,7 +59,7 @@ def arguments() -> list:
 
 @pytest.mark.parametrize("cc", CAPABILITIES)
 def test_ptx_of_a_kernel_with_all_kinds_of_names(cc: tuple[int, int]):
-    ptx = compile_to_ptx(everything, arguments(), cc)
+    ptx = compile_to_ptx(everything, arguments(), cc, NUMBA_CUDA)  # the successor has no cuda.random
     assert f".target sm_{cc[0]}{cc[1]}" in ptx
     found = [word for word in (".visible .entry", "bar.sync", "shfl.sync.bfly", "atom.shared.add.f32") if word in ptx]
     assert found == [".visible .entry", "bar.sync", "shfl.sync.bfly", "atom.shared.add.f32"]
@@ -74,8 +75,9 @@ def named_as_in_math(x):
     x[0] = exp(x[0])
 
 
-def test_a_device_function_with_the_name_of_one_of_math():
-    assert ".visible .entry" in compile_to_ptx(named_as_in_math, [np.ones(3)])
+@pytest.mark.parametrize("package", INSTALLED, ids=str)
+def test_a_device_function_with_the_name_of_one_of_math(package: Package):
+    assert ".visible .entry" in compile_to_ptx(named_as_in_math, [np.ones(3)], package=package)
 
 
 def closing_over(function: Any, factor: float) -> Any:
@@ -86,8 +88,9 @@ def closing_over(function: Any, factor: float) -> Any:
     return closure
 
 
-def test_closures_over_device_functions():
-    ptx = compile_to_ptx(closing_over(twice, 3.0), [np.ones(3)])
+@pytest.mark.parametrize("package", INSTALLED, ids=str)
+def test_closures_over_device_functions(package: Package):
+    ptx = compile_to_ptx(closing_over(twice, 3.0), [np.ones(3)], package=package)
     assert "ex2.approx" in ptx or "fma.rn.f64" in ptx
 
 
@@ -100,13 +103,14 @@ def by_a_module(x):
     x[package.cuda.grid(1)] = module_like.twice(x[0])
 
 
-def test_names_reached_through_modules():
-    assert ".visible .entry" in compile_to_ptx(by_a_module, [np.ones(3)])
+@pytest.mark.parametrize("package", INSTALLED, ids=str)
+def test_names_reached_through_modules(package: Package):
+    assert ".visible .entry" in compile_to_ptx(by_a_module, [np.ones(3)], package=package)
 
 
 def test_the_host_facade_stays_as_it_is():
     before = everything.py_func.__globals__["cuda"]
-    compile_to_ptx(everything, arguments())
+    compile_to_ptx(everything, arguments(), package=NUMBA_CUDA)
     assert everything.py_func.__globals__["cuda"] is before is cuda
     x, y, states = arguments()
     y = np.zeros((4, 4), np.float32)

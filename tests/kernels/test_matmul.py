@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from both import on_device, run_kernel
 from checks import assert_close, assert_same
-from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked
+from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked, spilled
 
 from miniflow.kernels.matmul import DEPTH, SIDE, THREADS, register_tiled
 
@@ -170,6 +170,6 @@ def test_checks(case):
 @pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
 @pytest.mark.parametrize("case", CASES[:1], ids=str)
 def test_ptx(case, cc):
-    ptx = compile_case(case, cc)
-    assert "ld.shared.v4.f32" in ptx  # the rows of a thread are read four at a time
-    assert ".local" not in ptx  # its sums are in registers
+    made = compile_case(case, cc)
+    assert [name for name, ptx in made.items() if "ld.shared.v4.f32" in ptx] == [*made]  # rows are read four at a time
+    assert spilled(made) == []  # sums are in registers

@@ -153,7 +153,7 @@ class Allocator:
         memory = self._ask_for(size)
         if memory is None:
             self.retries += 1
-            self._release(list(self.cached))
+            self._give_back()
             memory = self._ask_for(size)
         if memory is None:
             self.failures += 1
@@ -210,6 +210,11 @@ class Allocator:
         self.reserved.take(sum([chunk.memory.size for chunk in released]))
         return released
 
+    def _give_back(self) -> None:
+        """Let the device have all cached memory."""
+        with streams.selected(self.device_index):
+            self._release(list(self.cached))
+
     def withdraw(self, stream: streams.Stream) -> list[Chunk]:
         """Take the cached memory of a stream out of use, as long as the list lives: a CUDA graph has its addresses."""
         with self.lock:
@@ -220,7 +225,7 @@ class Allocator:
         """Give all cached memory back."""
         with self.lock:
             self._take_up_freed()
-            self._release(list(self.cached))
+            self._give_back()
 
     def stats(self) -> dict[str, int]:
         """What is in use and was in use, under PyTorch's names."""

@@ -221,6 +221,17 @@ def from_host(array: np.ndarray, device_index: int) -> DeviceArray:
     return result
 
 
+def on_device(x: DeviceArray, device_index: int) -> DeviceArray:
+    """A row-major copy of an array on another device, which does not pass through the host."""
+    source, target = contiguous(x), empty(x.shape, x.dtype, device_index)
+    if source.size:
+        stream = streams.current(device_index)
+        stream.wait_stream(streams.current(x.device_index))
+        driver().copy_between(target.layout, target.block, source.layout, source.block, stream.raw)
+        source.block.record_stream(stream)
+    return target
+
+
 def contiguous(x: DeviceArray, dtype: Any = None) -> DeviceArray:
     """`x` itself if its elements have that dtype (or any) and lie in row-major order without gaps, else such a copy."""
     layout = x.layout

@@ -7,10 +7,12 @@ is a ghost: it has the address of device memory, NumPy computes shapes and strid
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from miniflow.backends.cuda.streams import selected
 from miniflow.hostcuda import choice, cuda, numba_cuda
 
 if TYPE_CHECKING:
@@ -56,6 +58,10 @@ class HostDriver:
             block.allocation = Allocation(block.memory, block.device_index, False)
         return block.allocation
 
+    def launch(self, kernel: Any, configuration: tuple, arguments: Sequence[Any]) -> None:
+        """`kernel[configuration](*arguments)`."""
+        kernel[configuration](*arguments)
+
     def copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
         """Copy an array of the device into a row-major array of the host."""
         np.copyto(target, layout)
@@ -64,6 +70,10 @@ class HostDriver:
         """Copy a row-major array of the host into a row-major array of the device."""
         np.copyto(layout, source)
         self._allocation(block).mark_written(layout)
+
+    def copy_between(self, layout: np.ndarray, block: Block, source: np.ndarray, origin: Block, stream: Any) -> None:
+        """Copy a row-major array of the device of `origin` into one of the device of `block`, in a stream of that."""
+        self.copy_to_device(layout, source, block, stream)
 
 
 class SimulatorDriver(HostDriver):
@@ -90,20 +100,32 @@ class GpuDriver:
 
     def reserve(self, nbytes: int, device_index: int) -> np.ndarray:
         """New memory; MemoryError if there is none."""
-        return np.asarray(GhostMemory(*numba_cuda.allocate(nbytes, device_index), nbytes))
+        with selected(device_index):
+            return np.asarray(GhostMemory(*numba_cuda.allocate(nbytes, device_index), nbytes))
 
     def handle(self, layout: np.ndarray, block: Block) -> Any:
         """The argument of a launch for an array in `block`, which outlives it."""
         return numba_cuda.argument(layout, block.device_index)
 
+    def launch(self, kernel: Any, configuration: tuple, arguments: Sequence[Any]) -> None:
+        """`kernel[configuration](*arguments)`; numba itself finds the current device."""
+        numba_cuda.launch(kernel, configuration, arguments)
+
     def copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the device into a row-major array of the host, and wait for it."""
-        numba_cuda.copy_to_host(target, layout, block.device_index, stream)
-        stream.synchronize()
+        with selected(block.device_index):
+            numba_cuda.copy_to_host(target, layout, block.device_index, stream)
+            stream.synchronize()
 
     def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the host into a row-major array of the device."""
-        numba_cuda.copy_to_device(layout, source, block.device_index, stream)
+        with selected(block.device_index):
+            numba_cuda.copy_to_device(layout, source, block.device_index, stream)
+
+    def copy_between(self, layout: np.ndarray, block: Block, source: np.ndarray, origin: Block, stream: Any) -> None:
+        """Copy a row-major array of the device of `origin` into one of the device of `block`, in a stream of that."""
+        with selected(block.device_index):
+            numba_cuda.copy_between(layout, block.device_index, source, origin.device_index, stream)
 
 
 @functools.cache

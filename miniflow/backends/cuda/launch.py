@@ -7,6 +7,7 @@ from typing import Any
 
 from miniflow.backends.cuda import streams
 from miniflow.backends.cuda.array import DeviceArray
+from miniflow.backends.cuda.driver import driver
 
 GRID_LIMIT = 65_535  # blocks that CUDA numbers along y, and along z
 
@@ -47,21 +48,29 @@ def launch(
             if index is None:
                 index = x[0].block.device_index
             handles.append(tuple([array.handle for array in x]))
+        elif type(x) is tuple and x and type(x[0]) is tuple:
+            handles.append(_nested(x))
         else:
             handles.append(x)
     if index is None:
         index = streams.current_device()
     stream = streams.current(index).raw
+    configuration = grid, block, stream, shared
     if streams.only_one() or index == streams.current_device():
-        kernel[grid, block, stream, shared](*handles)
+        driver().launch(kernel, configuration, handles)
     else:
         with streams.selected(index):
-            kernel[grid, block, stream, shared](*handles)
+            driver().launch(kernel, configuration, handles)
 
 
 def each(kernel: Any, n: int, *args: Any, threads: int = 256) -> None:
     """A 1-D launch of at least `n` threads, for kernels in which thread `cuda.grid(1)` makes item i < n."""
     launch(kernel, -(-n // threads), threads, *args)
+
+
+def _nested(x: Any) -> Any:
+    """What a kernel takes for tuples of tuples of arrays."""
+    return tuple(map(_nested, x)) if type(x) is tuple else x.handle if type(x) is DeviceArray else x
 
 
 def _has_zero(sizes: int | tuple) -> bool:

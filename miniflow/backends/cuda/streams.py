@@ -31,7 +31,8 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait until all work put into the stream is done."""
-        self.raw.synchronize()
+        with selected(self.device_index):
+            self.raw.synchronize()
 
     def query(self) -> bool:
         """Whether all work put into the stream is done."""
@@ -65,33 +66,39 @@ class Event:
     def __init__(self, enable_timing: bool = False):
         self.enable_timing = enable_timing
         self.raw: Any = None
+        self.device_index = 0  # of the stream in which it stands
 
     def record(self, stream: Stream | None = None) -> None:
         """Put the mark behind the work that the stream (the current one) has now."""
         stream = current(current_device()) if stream is None else stream
-        with selected(stream.device_index):
+        self.device_index = stream.device_index
+        with selected(self.device_index):
             if self.raw is None:
                 self.raw = cuda.event(timing=self.enable_timing)
             self.raw.record(stream.raw)
 
     def query(self) -> bool:
         """Whether all work before the mark is done; True if it was never recorded."""
-        return self.raw is None or self.raw.query()
+        with selected(self.device_index):
+            return self.raw is None or self.raw.query()
 
     def synchronize(self) -> None:
         """Wait until all work before the mark is done."""
         if self.raw is not None:
-            self.raw.synchronize()
+            with selected(self.device_index):
+                self.raw.synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let the stream (the current one) wait for the mark."""
         if self.raw is not None:
             stream = current(current_device()) if stream is None else stream
-            self.raw.wait(stream.raw)
+            with selected(stream.device_index):
+                self.raw.wait(stream.raw)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds between this mark and `end`."""
-        return cuda.event_elapsed_time(self.raw, end.raw)
+        with selected(self.device_index):
+            return cuda.event_elapsed_time(self.raw, end.raw)
 
 
 class _Current(threading.local):
@@ -151,5 +158,6 @@ def select(device_index: int) -> None:
 
 
 def selected(device_index: int) -> Any:
-    """A context manager that makes a device current for a `with` block."""
+    """A context manager that makes a device current for a `with` block. Every call of the driver stands in one: a
+    thread begins without a current device."""
     return cuda.gpus[device_index]
