@@ -20,6 +20,7 @@ from benchmarks import (
     ops,
     parallel,
     passes,
+    serve,
     sparse,
     startup,
     training,
@@ -28,10 +29,10 @@ from benchmarks.gpu_cases import FAMILIES
 
 TABLES = (
     *("ops", "layers", "training", "graph", "passes", "sparse", "startup", "parallel", "hostcuda"),
-    *("models", "onnx", "loader", "gpu"),
+    *("models", "onnx", "loader", "serve", "gpu"),
 )
-BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models", "loader")
-ON_DEMAND = ("models", "onnx", "loader", "gpu")
+BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models", "loader", "serve")
+ON_DEMAND = ("models", "onnx", "loader", "serve", "gpu")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,6 +113,9 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
             yield onnx.report(threads)
     if "loader" in options.tables:
         yield loader.report()
+    if "serve" in options.tables:
+        for threads in options.threads:
+            yield serve.report(threads)
     if "gpu" in options.tables:
         yield from gpu.reports(options.families, options.dry_run)
 

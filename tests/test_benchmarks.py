@@ -23,6 +23,7 @@ from benchmarks import (
     loader,
     networks,
     passes,
+    serve,
 )
 from benchmarks.__main__ import main
 from miniflow.graph.config import PASSES
@@ -119,7 +120,7 @@ def test_unknown_table_is_an_error():
     assert result.returncode == 2
     assert (
         "there is no table speed; expected some of ops, layers, training, graph, passes, sparse, startup, parallel, "
-        "hostcuda, models, onnx, loader, gpu" in result.stderr
+        "hostcuda, models, onnx, loader, serve, gpu" in result.stderr
     )
 
 
@@ -294,3 +295,12 @@ def test_every_pass_shows_what_it_buys():
     row = [name for name, *_ in passes.ROWS].index("multi_tensor_update")
     found = passes.measure("miniflow", 1, row, calls=3)
     assert all(0 < ms < 1000 for ms in found["ms"]) and all(0 < size < 1 for size in found["MB"])
+
+
+def test_servers_answer_the_same_and_stand_beside_each_other():
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+    lines = serve.report(1, ["lenet"], rounds=1, seconds=0.3).strip().splitlines()
+    assert lines[0] == "Serving one image per request, 1 threads"
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:]]
+    assert [row[:3] for row in rows] == [["lenet", n, s] for n in ("1", "8", "64") for s in serve.SERVERS]
+    assert all(float(number) > 0 for row in rows for number in row[3:])

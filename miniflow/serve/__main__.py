@@ -65,9 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(failed)
     try:
         if (options.engine or default_engine()) == "python":
-            return import_module("miniflow.serve.application").run(
-                options.models, options.http_address, options.http_port
-            )
+            python = import_module("miniflow.serve.application")
+            return python.run(python.app(options.models), options.http_address, options.http_port)
         return run(models, options.http_address, options.http_port)
     except (*FAILURES, WorkerError) as error:
         print(error, file=sys.stderr)

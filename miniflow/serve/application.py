@@ -174,13 +174,15 @@ def largest_body(model: ServedModel) -> int:
     return int(TEXT_PER_BYTE * rows * sum(slot.nbytes for slot in model.saved.slots)) + LARGE
 
 
-def run(models: str | os.PathLike, host: str = "127.0.0.1", port: int = 8000) -> int:
+def run(application: Starlette, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until Ctrl-C or SIGTERM; print where, and a request for each model. Returns the exit code.
 
+    Args:
+        application: made by `app`.
+
     Raises:
-        ArgumentError: if there is no model, or the address cannot be used.
+        ArgumentError: if the address cannot be used.
     """
-    application = app(models)
     try:
         listening = socket.create_server((host, port))
     except OSError as error:

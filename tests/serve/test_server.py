@@ -16,7 +16,7 @@ from served import document, save_models
 
 import miniflow as flow
 from miniflow.errors import ArgumentError
-from miniflow.serve import server
+from miniflow.serve import app, server
 from miniflow.serve.__main__ import default_engine, main
 from miniflow.serve.application import run
 from miniflow.serve.server import find_triton
@@ -94,7 +94,7 @@ def test_addresses_that_are_taken(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ArgumentError, match=f"serve: got 127.0.0.1:{port}; expected an address that is free"):
-            run(tmp_path, port=port)
+            run(app(tmp_path), port=port)
 
 
 def test_a_graph_that_cannot_be_prepared_is_named_and_others_are_prepared(tmp_path, capsys):
