@@ -27,6 +27,7 @@ import numpy as np
 from miniflow.hostcuda import ptx, shadow, stream_order
 from miniflow.hostcuda.arguments import Arguments, InOut, cast
 from miniflow.hostcuda.cache import keep
+from miniflow.hostcuda.compile import ERROR_FIELDS
 from miniflow.hostcuda.errors import UnsupportedKernelError
 from miniflow.hostcuda.findings import Finding, raise_findings, sentences
 from miniflow.hostcuda.instrument import CheckedTranslation
@@ -128,11 +129,14 @@ class Run:
         shadow.STATE_ARRAY[:] = 0
         for name, value in (numbers | {name: table.ctypes.data for name, table in tables.items()}).items():
             shadow.STATE_ARRAY[name] = value
-        error = np.zeros(1, np.int64)  # of the compiled mode's own checks, which are off
+        error = np.zeros(ERROR_FIELDS, np.int64)
         try:
             compiled.code(0, total, *self.grid, *self.block, self.shared_bytes, error, *values, *constants.values())
         except KernelStop:
             pass
+        except Exception as caught:
+            compiled.locate(caught, error, self.grid, self.block)
+            raise
         if self.profile:
             shadow.COUNTING[-1]()
         self.memory.commit()

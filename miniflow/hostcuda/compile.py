@@ -238,6 +238,12 @@ class Translation:
             self._infer()  # raises it for the kernel as written
             raise UnsupportedKernelError(self._explain(error)) from error
 
+    def locate(self, caught: Exception, error: np.ndarray, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Add line, block and thread to what an exception says that the kernel raised."""
+        if error[0] == 2:
+            said = ": ".join(map(str, [self.compilation.location(int(error[1])), *caught.args[:1]]))
+            caught.args = (f"{said}; {thread_of(error, grid, block)}", *caught.args[1:])
+
 
 class Compiled(Translation):
     """A kernel compiled for the CPU, for one list of argument types and one rank of blocks.
@@ -295,10 +301,11 @@ class Compiled(Translation):
                 status = self.code(0, total, *further)
             else:
                 status = run_blocks(lambda first, last: self.code(first, last, *further), total)
-        except IndexError:
-            if not error[0]:
-                raise
-            raise self._index_error(error, grid, block) from None
+        except Exception as caught:
+            if error[0] == 1:
+                raise self._index_error(error, grid, block) from None
+            self.locate(caught, error, grid, block)
+            raise
         if status:
             raise DivergentBarrierError(
                 f"{self.compilation.location(status)}: threads of a block disagree about the condition "
@@ -308,15 +315,19 @@ class Compiled(Translation):
 
     def _index_error(self, error: np.ndarray, grid: tuple[int, ...], block: tuple[int, ...]) -> KernelIndexError:
         """The error for an index outside of an array, from the numbers that `runtime.inside` left in `error`."""
-        _, site, index, size, block_number, thread_number = map(int, error)  # as runtime wrote it
+        _, site, index, size, *_ = map(int, error)  # as runtime wrote it
         line, access = self.sites[site]
-        where = [np.unravel_index(*at, "F") for at in ((block_number, grid), (thread_number, block))]
-        where = [tuple(map(int, indices)) for indices in where]
         return KernelIndexError(
             f"{self.compilation.location(line)}: index {index} of {access} is out of bounds: that dim has "
-            f"{size} elements; block {where[0]}, thread {where[1]}. Guard it, as in `if i < x.size`; the arrays hold "
+            f"{size} elements; {thread_of(error, grid, block)}. Guard it, as in `if i < x.size`; the arrays hold "
             "what was written so far"
         )
+
+
+def thread_of(error: np.ndarray, grid: tuple[int, ...], block: tuple[int, ...]) -> str:
+    """The block and the thread that `error` names."""
+    indices = [tuple(map(int, np.unravel_index(*at, "F"))) for at in ((error[4], grid), (error[5], block))]
+    return f"block {indices[0]}, thread {indices[1]}"
 
 
 class Fields(ast.NodeTransformer):

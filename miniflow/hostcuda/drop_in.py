@@ -48,5 +48,6 @@ def install() -> str:
 def modules(cuda: ModuleType) -> dict[str, Any]:
     """The modules of `numba.cuda` that users import from, as far as they mean something on the CPU."""
     drivers = {f"cudadrv.{name}": module for name, module in vars(cuda.cudadrv).items()}
-    names = "args cg cudadrv dispatcher fp16 libdevice random types vectorizers".split()
+    drivers |= {f"core.{name}": getattr(cuda, name) for name in ("config", "errors")}
+    names = "args cg config core cudadrv dispatcher errors fp16 libdevice random types vectorizers".split()
     return {name: getattr(cuda, name) for name in names} | drivers

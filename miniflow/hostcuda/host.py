@@ -24,6 +24,7 @@ from miniflow.hostcuda.vectorize import CUDAGUFuncVectorize, CUDAVectorize, Redu
 
 globals().update(INTRINSICS)
 
+HAS_NUMBA = True
 is_host_executor = True
 """Only the host executor's `cuda` has this name: `getattr(cuda, "is_host_executor", False)`."""
 
@@ -76,6 +77,8 @@ def __getattr__(name: str) -> Any:
             return types
         if name == "literal_unroll":
             return numba.literal_unroll
+        if name in ("config", "core", "errors"):
+            return numba.core if name == "core" else getattr(numba.core, name)
         numba_type = getattr(types, name, None)
         if isinstance(numba_type, types.Type):
             return numba_type

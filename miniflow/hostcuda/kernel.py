@@ -37,8 +37,9 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
         func_or_sig: the function; or a signature or list of signatures, to accept those argument types only.
         device: whether it is called by kernels instead of launched.
         options: `check=True` runs the kernel in the checked executor, `profile=True` counts its memory accesses.
-            `boundscheck=False` leaves out the checks of indices, which a GPU does not have.
-            numba's options (debug, opt, fastmath, inline, lineinfo, link, cache, max_registers ...) are accepted.
+            `boundscheck=False` leaves out the checks of indices, which a GPU does not have. With `debug=True`, `raise`
+            and `assert` in a kernel raise on the host; without it, the former ends the thread, the latter does nothing.
+            numba's options (opt, fastmath, inline, lineinfo, link, cache, max_registers ...) are accepted.
 
     Returns:
         A `Kernel`, or a decorator that makes one.

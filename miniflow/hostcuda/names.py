@@ -8,6 +8,7 @@ and their statements dropped.
 from __future__ import annotations
 
 import ast
+import cmath
 import copy
 import inspect
 import re
@@ -25,7 +26,15 @@ from miniflow.hostcuda.constants import propagate_constants
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import COUNTERPARTS
 from miniflow.hostcuda.purity import is_repeatable
-from miniflow.hostcuda.references import function_of, is_for_kernels, is_kernel, libdevice_call, literal_of
+from miniflow.hostcuda.references import (
+    FOR_HOSTS_ONLY,
+    formula_of,
+    function_of,
+    is_for_kernels,
+    is_kernel,
+    libdevice_call,
+    literal_of,
+)
 from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
 from miniflow.hostcuda.syntax import (
     COORDINATES,
@@ -122,7 +131,7 @@ class Normaliser(ast.NodeTransformer):
         functions = {n.name for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)} - {source.tree.name}
         self.nested: dict[str, Callee | None] = dict.fromkeys(functions)  # None: not defined yet, or just being so
         self.recursive_callee: Callee | None = None  # the device function itself, for recursion
-        self.allocated = False
+        self.allocated = self.in_nested_function = False
 
     def run(self) -> ast.FunctionDef:
         """The normalised definition; names that collide with the compiler's own are changed."""
@@ -191,10 +200,11 @@ class Normaliser(ast.NodeTransformer):
             self.refuse(node, f"a second function {node.name}", "give it another name")
         own_names, called, parameters = local_names(node) - {node.name}, node.name, [a.arg for a in node.args.args]
         defaults, node.args.defaults = [self.visit(d) for d in node.args.defaults], []
-        (outer, around), self.allocated = (self.allocated, self.nested), False
+        outer, self.allocated, around = self.allocated, False, self.nested
+        in_function, self.in_nested_function = self.in_nested_function, True
         self.nested = {n: callee for n, callee in around.items() if n not in own_names}
         node.body = self._block(node.body)
-        self.nested = around
+        self.nested, self.in_nested_function = around, in_function
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own_names - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
         device = lift(fill_empty(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
@@ -239,9 +249,37 @@ class Normaliser(ast.NodeTransformer):
             return None
         self.refuse(pattern, "a pattern that is no value, `|` of values, or `_`", "write if and elif")
 
-    def visit_Assert(self, node: ast.Assert) -> ast.stmt | None:
+    def visit_Assert(self, node: ast.Assert) -> Any:
         """Assertions count with debug=True only, as in numba.cuda."""
-        return self.generic_visit(node) if self.compilation.debug else None
+        if not self.compilation.debug:
+            return None
+        error = ast.Call(ast.Name("AssertionError", ast.Load()), [node.msg] if node.msg else [], [])
+        test = ast.UnaryOp(ast.Not(), self.visit(node.test))
+        return ast.If(test, self._raise(ast.copy_location(ast.Raise(error), node)), [])
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        """With debug=True the launch raises, and says which thread did so; without it the thread ends, as on a GPU.
+
+        The launch always raises NotImplementedError and its like, by which an exercise says that it is not done.
+        """
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        kind = resolve(error, self.source.namespace, self.local) if error else UNKNOWN
+        unfinished = isinstance(kind, type) and issubclass(kind, NotImplementedError)
+        if not unfinished and (self.stack or self.in_nested_function):
+            self.refuse(node, "raise in a device function", "numba.cuda has it in kernels only: return a number")
+        return self._raise(node) if unfinished or self.compilation.debug else ast.Return()
+
+    def _raise(self, node: ast.Raise) -> list[ast.stmt]:
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        kind = resolve(error, self.source.namespace, self.local) if error else UNKNOWN
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            self.refuse(node, "raise of anything but a class of exceptions or a call of one")
+        values = node.exc.args if isinstance(node.exc, ast.Call) else []
+        values = [self._constant(value, "what an exception says,", node) for value in values]
+        thrown = ast.Raise(call(self._inject(kind, error), *map(ast.Constant, values)))
+        location = [ast.Constant(node.lineno), *map(name, ("block", "thread", "error"))]
+        noted = [] if self.stack or self.in_nested_function else [ast.Expr(call("note_raise", *location))]
+        return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in [*noted, thrown]]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         return node.value and self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
@@ -380,6 +418,9 @@ class Normaliser(ast.NodeTransformer):
             return self._call_intrinsic(value.name, node)
         if is_kernel(value):
             return self._call_device(value, node)
+        if formula := formula_of(value, len(node.args)):
+            arguments = {f"_{i}": argument for i, argument in enumerate(node.args)}
+            return self.visit(Replace(arguments).visit(expression(formula)))
         if isinstance(function, ast.Name) and function.id in self.nested:
             if self.nested[function.id] is None:
                 self.refuse(node, f"a call of {function.id} in or before its definition", "define it outside")
@@ -494,8 +535,11 @@ class Normaliser(ast.NodeTransformer):
         if isinstance(value, list | dict | set):
             self.refuse(node, f"{ast.unparse(node)}, a {type(value).__name__},", "make it a tuple or a NumPy array")
         known = isinstance(value, type) or hasattr(value, "py_func") or value is numba.literal_unroll
+        if getattr(cmath, getattr(value, "__name__", ""), None) is value:
+            return name(self._inject(value, node))
         if function or callable(value) and not known:
-            self.refuse(node, f"{ast.unparse(node)}, which no GPU has,", "compute with numbers and array elements")
+            impossible = ", which no GPU has," if value in FOR_HOSTS_ONLY else ""
+            self.refuse(node, f"{ast.unparse(node)}{impossible}", "compute with numbers and array elements")
         return name(self._inject(value, node))
 
     def _inject(self, value: Any, node: ast.AST) -> str:
@@ -544,7 +588,7 @@ def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Call
 
 def fault_arguments(compilation: Compilation) -> list[str]:
     """Further arguments of device functions: with them, an error names the thread whose index was wrong."""
-    return ["block", "thread", "error"] if compilation.boundscheck else []
+    return ["block", "thread", "error"] if compilation.boundscheck or compilation.debug else []
 
 
 def lift(tree: ast.FunctionDef, compilation: Compilation, identifier: str, allocates: bool) -> DeviceFunction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,32 @@ BUILTINS = {
     "round", "type", "zip",
 }  # fmt: skip
 """What numba.cuda has of Python's functions."""
+
+FOR_HOSTS_ONLY = (open, input, exec, eval, compile, __import__, globals, locals, vars, breakpoint)
+"""Files, a terminal, and Python's own compiler."""
+OPERATORS = {
+    **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "lshift": "<<"},
+    **{"rshift": ">>", "and_": "&", "or_": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">"},
+    **{"ge": ">=", "neg": "-", "pos": "+", "invert": "~", "inv": "~", "not_": "not "},
+}
+"""Function of `operator` -> what it stands for; `iadd` and its like are those of numbers, which they do not change."""
+
+
+def formula_of(value: Any, count: int) -> str:
+    """What a function of `operator` computes of `count` arguments _0 and _1; "" for anything else.
+
+    >>> import operator
+    >>> formula_of(operator.iadd, 2), formula_of(operator.invert, 1), formula_of(operator.add, 1)
+    ('_0 + _1', '~_0', '')
+    """
+    identifier = getattr(value, "__name__", "")
+    if not identifier or getattr(operator, identifier, None) is not value:
+        return ""
+    plain = next((n for n in (identifier, identifier[1:], f"{identifier[1:]}_") if n in OPERATORS), "")
+    symbol, unary = OPERATORS.get(plain, ""), plain in ("neg", "pos", "invert", "inv", "not_")
+    if not symbol or count != (1 if unary else 2):
+        return ""
+    return f"{symbol}_0" if unary else f"_0 {symbol} _1"
 
 
 def literal_of(value: Any) -> ast.expr | None:

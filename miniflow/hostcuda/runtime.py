@@ -31,6 +31,7 @@ FUNCTIONS |= {name: name.replace(".", "_").rstrip("_") for name in NAMES if name
 
 __all__ = [
     *atomics.__all__, *scalars.__all__, *transcendental.__all__, "half_of", "selected", "unsigned", "inside", "stack",
+    "note_raise",
     "arrive", "count", "all_of", "any_of", "ballot", "same", "match_any", "match_all",
     "lane_at", "lane_xor", "KernelTimeoutError",
 ]  # fmt: skip
@@ -93,6 +94,12 @@ def inside(typingctx, array, index, site, block, thread, error):
         return context.make_tuple(builder, result, positions) if several else positions[0]
 
     return result(array, index, site, block, thread, error), codegen
+
+
+@njit
+def note_raise(line, block, thread, error):
+    """Note where an exception is raised, which the launch will say."""
+    error[0], error[1], error[4], error[5] = 2, line, block, thread
 
 
 @intrinsic(prefer_literal=True)
