@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ from miniflow.errors import ArgumentError
 from miniflow.serialization.states import GRAPH
 from miniflow.serve import prepare
 from miniflow.serve.server import started
+from miniflow.vision.models import LeNet
 
 pytestmark = [
     pytest.mark.slow,
@@ -138,6 +141,7 @@ def graphs():
         "network": compiled(network, x),
         "table": compiled(nn.Embedding(7, 4), flow.zeros(ROWS, 2, dtype=flow.int64)),
         "statistics": compiled(Statistics(), x, x > 0),
+        "digits": compiled(LeNet(), flow.randn(ROWS, 1, 28, 28)),
         "total": compiled(Total(), x, x[:, 0]),
     }
 
@@ -396,6 +400,15 @@ instance_group [
   { count: 1 kind: KIND_CPU }
 ]
 """
+
+
+def test_the_client_of_the_documentation(server, graphs, capsys):
+    pytest.importorskip("tritonclient.http", reason="needs tritonclient[http]")
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"\n\n((?:    import numpy.*\n)(?:(?:    .*)?\n)*)\n", page)
+    exec(textwrap.dedent(block).replace(":8000", f":{server.port}"), {})
+    expected = graphs["digits"](flow.zeros(ROWS, 1, 28, 28)).numpy()[:1]
+    assert capsys.readouterr().out == f"{expected}\n"
 
 
 def test_the_page_of_oneflow_on_serving(tmp_path):
