@@ -70,16 +70,32 @@ def escaped(text: str) -> str:
     return re.sub(code, lambda m: m[1] or (f"``{m[2]}``" if m[2] else f"\\{m[3]}"), text, flags=re.M | re.S)
 
 
-def table(space: str) -> str:
-    """Each name of a namespace, with a link to its entry, and the first sentence there."""
+def summary(name: str) -> str:
+    """The first sentence of what is said of a name."""
+    text = re.split(r"\n\n|\n(?=>>>)", inspect.getdoc(find(name)))[0].replace("\n", " ")
+    return re.split(r"(?<=[^ .][.;:]) ", text)[0].rstrip(".;:")
+
+
+def table(space: str, entries: list[str]) -> str:
+    """Those of these names that a namespace has, with a link to the entry of each and the first sentence there."""
     rows = {}
-    for entries in PAGES.values():
-        for first in entries:
-            sentence = re.split(r"\n\n|(?<=[.;:]) ", inspect.getdoc(find(first)))[0].replace("\n", " ").rstrip(".;:")
-            for above, _, last in [name.rpartition(".") for name in NAMES[find(first)]]:
-                if above == space and (last[-1] != "_" or first.endswith(f".{last}")):
-                    rows[last] = f"   * - :py:obj:`{last} <{first}>`\n     - {escaped(sentence)}"
-    return "\n".join([".. list-table::", "   :widths: 35 65\n", *(rows[name] for name in sorted(rows))])
+    for first in entries:
+        for above, _, last in [name.rpartition(".") for name in NAMES[find(first)]]:
+            if above == space and (last[-1] != "_" or first.endswith(f".{last}")):
+                rows[last] = f"   * - :py:obj:`{last} <{first}>`\n     - {escaped(summary(first))}"
+    head = [".. list-table::", "   :widths: 35 65\n"]
+    return "\n".join([*head, *(rows[name] for name in sorted(rows))]) if rows else ""
+
+
+def section_of(path: str) -> str:
+    """The title of a page: that of the file, as words."""
+    return path.rpartition("/")[2].replace("_", " ").capitalize()
+
+
+def overview(space: str) -> str:
+    """The tables of a namespace, one for each page, under its title."""
+    parts = {section_of(path): table(space, entries) for path, entries in PAGES.items() if path != "tensor"}
+    return "\n\n".join(f"{title}\n{'-' * len(title)}\n\n{parts[title]}" for title in sorted(parts) if parts[title])
 
 
 def page(title: str, *parts: str) -> str:
@@ -90,14 +106,14 @@ def page(title: str, *parts: str) -> str:
 def pages() -> dict[str, str]:
     """All pages by their paths."""
     collect()
-    found = {"tensor": page("Tensor", *map(entry, PAGES["tensor"]), table("miniflow.Tensor"))}
+    found = {"tensor": page("Tensor", *map(entry, PAGES["tensor"]), table("miniflow.Tensor", sum(PAGES.values(), [])))}
     for path, names in [item for item in PAGES.items() if item[0] != "tensor"]:
         module = sys.modules[find(names[0]).__module__]
         about = escaped(inspect.getdoc(module).partition("\n\n")[0])
         file = f"File: ``{module.__name__.replace('.', '/')}.py``"
-        found[path] = page(path.rpartition("/")[2].replace("_", " ").capitalize(), about, file, *map(entry, names))
+        found[path] = page(section_of(path), about, file, *map(entry, names))
     contents = ".. toctree::\n   :glob:\n   :hidden:\n\n   {}/*"
-    found["functions"] = page("Tensor functions", contents.format("functions"), table("miniflow"))
-    found["layers"] = page("nn: layers", contents.format("layers"), table("miniflow.nn"))
-    found["functional"] = page("nn.functional", table("miniflow.nn.functional"))
+    found["functions"] = page("Tensor functions", contents.format("functions"), overview("miniflow"))
+    found["layers"] = page("nn: layers", contents.format("layers"), overview("miniflow.nn"))
+    found["functional"] = page("nn.functional", overview("miniflow.nn.functional"))
     return found

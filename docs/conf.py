@@ -32,7 +32,12 @@ nb_execution_mode = "off"  # notebooks are shown as they are in the repository
 
 
 shutil.rmtree(HERE / "lessons", ignore_errors=True)
-shutil.copytree(HERE.parent / "notebooks", HERE / "lessons", ignore=shutil.ignore_patterns(".*"))
+(HERE / "lessons").mkdir()
+for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):  # with the number before the title
+    text = notebook.read_text(encoding="utf-8")
+    (HERE / "lessons" / notebook.name).write_text(
+        re.sub('"# (?=[A-Z])', f'"# {int(notebook.name[:2])}. ', text, count=1)
+    )
 shutil.rmtree(HERE / "api", ignore_errors=True)
 for name, text in api.pages().items():
     (HERE / "api" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,17 @@ OFFLINE = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", 
 INTERNAL = {f"miniflow.{name}" for name in ("SimpleNamespace", "defer", "with_placement", "nn.functional.Tensor")}
 
 
+def test_summaries_are_whole(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import api
+
+    api.collect()
+    found = {name: api.summary(name) for names in api.PAGES.values() for name in names}
+    assert len(found) > 600
+    cut_short = re.compile(r".*(\.\.|,|\(| e\.g| i\.e)$|[^`]*(`[^`]*`[^`]*)*`[^`]*$")
+    assert {name: text for name, text in found.items() if len(text) < 8 or cut_short.fullmatch(text)} == {}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     for name in ("sphinx", "myst_nb", "furo", "latex2mathml"):

@@ -242,7 +242,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @method
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The views `x.select(dim, 0)`, `x.select(dim, 1)` ...
+    """The views `x.select(dim, i)` for each index `i` of the dim.
 
     Raises:
         DimError: for a dim that does not exist.
