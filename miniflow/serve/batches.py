@@ -75,7 +75,7 @@ class Batches:
                 return
             try:
                 await asyncio.wait_for(self._came.wait(), left)
-            except TimeoutError:
+            except asyncio.TimeoutError:  # noqa: UP041  (another class before Python 3.11)
                 return
 
     def _compute(self, batch: Sequence[Waiting]) -> list[dict[str, Tensor] | Exception]:

@@ -65,3 +65,11 @@ def test_errors():
         swa_utils.AveragedModel(flow.nn.Linear(1, 1), avg_fn=mean_of_squares, multi_avg_fn=mean_of_squares)
     with pytest.raises(ValueError, match="decay=2"):
         swa_utils.get_ema_multi_avg_fn(2)
+
+
+def test_the_average_lies_on_the_device_that_is_given():
+    averaged = swa_utils.AveragedModel(flow.nn.Linear(2, 1), device="cuda")
+    found = {x.device.type for x in (*averaged.module.parameters(), averaged.n_averaged)}
+    assert found == {"cuda"}
+    on_cuda = flow.nn.Linear(2, 1).to("cuda")
+    assert {p.device.type for p in swa_utils.AveragedModel(on_cuda).module.parameters()} == {"cuda"}
