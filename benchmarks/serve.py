@@ -2,7 +2,7 @@
 
 All servers are processes of their own; clients are connections that are kept, in one process. A request has one image
 as binary data. `batches` is the python engine with batching, `one by one` without it; `torch` is a module of torch in
-the same application, with batching.
+the same application, with batching; `triton` is NVIDIA Triton, where it is installed, with batching.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,8 @@ from benchmarks.harness import POOLS, ROOT, ROUNDS, table
 
 NETWORKS = {"resnet18": (networks.resnet18, (3, 32, 32)), "lenet": (networks.lenet, (1, 28, 28))}
 CLIENTS, SECONDS, ROWS = (1, 8, 64), 4.0, 8
-SERVERS = ("batches", "one by one", "torch")
+TRITON = ("triton",) if shutil.which("tritonserver") or find_spec("pytriton") else ()
+SERVERS = ("batches", "one by one", "torch", *TRITON)
 HEADER = "Inference-Header-Content-Length"
 
 
@@ -89,6 +93,10 @@ def served(server: str, folder: Path, network: str, threads: int) -> Iterator[tu
     environment = {**os.environ, **dict.fromkeys(POOLS, str(threads))}
     environment.pop("OPENBLAS_CORETYPE", None)
     command = [sys.executable, "-m", "benchmarks.serve", server, str(folder), network]
+    if server == "triton":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        command[2:] = ["miniflow.serve", str(folder / server), "--engine", server, "--http-port", port]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         line = ""
@@ -134,9 +142,10 @@ async def ask(port: int, request: bytes, seconds: float) -> tuple[list[float], b
 
 
 def cpu_seconds(process: int) -> float:
-    """The CPU time of a process."""
+    """The CPU time of a process and of those that it started and that run."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    children = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(cpu_seconds(int(child)) for child in children)
 
 
 def measure(port: int, process: int, request: bytes, clients: int, seconds: float = SECONDS) -> dict[str, Any]:
