@@ -68,6 +68,8 @@ class EmbeddingGrad(Op):
     checks_values = "infer"
 
     def infer(dy, indices, *, rows, padding_idx, split=()):
+        if indices.dtype.kind not in "iu" or not dy.ndim or dy.shape[:-1] != indices.shape:
+            raise refusal(ShapeError, "embedding_grad", "a row of dy for each integer", dy=dy, indices=indices)
         check_in_range("embedding", indices, 0, (rows, dy.shape[-1]))
         return (rows, dy.shape[-1]), dy.dtype
 

@@ -238,6 +238,10 @@ class BatchNormGrad(Op):
     def infer(dy, x, weight, mean, var, *, eps, training):
         if dy.shape != x.shape:
             raise ShapeError(f"batch_norm: got a gradient of shape {dy.shape}; expected {x.shape}, that of the input")
+        if not mean.shape == var.shape == x.shape[1:2] or weight is not None and weight.shape != mean.shape:
+            raise refusal(
+                ShapeError, "batch_norm_grad", "one number per channel", x=x, weight=weight, mean=mean, var=var
+            )
         parameter = (x.shape[1:2], x.dtype)
         return [(x.shape, x.dtype), parameter, parameter]
 

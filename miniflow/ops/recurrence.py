@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from miniflow.dispatch.dispatcher import Op
+from miniflow.errors import ShapeError, refusal
 from miniflow.ops.activation import sigmoid, tanh
 from miniflow.ops.joining import cat
 from miniflow.ops.matmul import linear
@@ -67,6 +68,13 @@ class Recurrent(Op):
 
     def infer(x, h, c, weight, bias, *, cell, sizes, reverse):
         rows, (batch, hidden), (gates, memory) = x.shape[0], h.shape, SAVED.get(cell, (0, 0))
+        columns = max(gates, 1) * hidden
+        shapes = [(rows, columns), (batch, hidden), (batch, hidden), (columns, hidden), (columns,)]
+        operands = [(x, shape) for x, shape in zip((x, h, c, weight, bias), shapes, strict=True) if x is not None]
+        fits = all(x.shape == shape and x.dtype == h.dtype for x, shape in operands) and (c is None) == (cell != "lstm")
+        if not fits or batch != sizes[0] or rows != sum(sizes) or list(sizes) != sorted(sizes, reverse=True):
+            expected = "a row of x for each step, whose sizes do not grow, and all of the layer's sizes"
+            raise refusal(ShapeError, cell, expected, x=x, h=h, c=c, weight=weight, bias=bias, sizes=sizes)
         last_c = (0 if c is None else batch, hidden)
         shapes = (rows, hidden), h.shape, last_c, (rows, gates * hidden), (rows, memory * hidden)
         return [(shape, x.dtype) for shape in shapes]

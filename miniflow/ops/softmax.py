@@ -5,6 +5,7 @@ from __future__ import annotations
 from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dispatch.dispatcher import Op, call
 from miniflow.dispatch.tape import is_grad_enabled
+from miniflow.errors import ShapeError, refusal
 from miniflow.ops.creation import ones_like
 from miniflow.ops.method import method
 from miniflow.ops.promotion import cast, require_floating
@@ -33,6 +34,11 @@ class RowOpGrad(Op):
     """The fused gradient of a row op, from the cotangent and the result."""
 
     amp = "gray"
+
+    def infer(dy, y, *, dim):
+        if dy.shape != y.shape or not -y.ndim <= dim < max(y.ndim, 1):
+            raise refusal(ShapeError, "softmax_grad", "equal shapes, and one of their dims", dy=dy, y=y, dim=dim)
+        return y.shape, dy.dtype
 
     def sbp(dy, y, *, ranks, dim):
         x_dims = letters_but(y.ndim, dim)

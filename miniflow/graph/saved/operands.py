@@ -1,19 +1,20 @@
 """What instructions a program from a file may have.
 
-Ops check what users give them. But gradients are called by the tape alone, whose operands fit by construction, and so
-most of their shape rules take them on trust, as compiled kernels do: operands of the wrong shape would be read behind
-their end. A file is not the tape. Here stand the rules that such ops would have, and what values attributes may take.
+Each op says by its shape rule what it makes of its operands, and refuses others. A file may also hold what functions
+and the tape never hand to an op: here stands what shape rules take on trust, and that gradients take from the op
+before them what compiled kernels read without looking: operands of the wrong shape would be read behind their end.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from miniflow.device import device
+from miniflow.dispatch.dispatcher import Op
 from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
@@ -21,15 +22,15 @@ from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.saved.attributes import OF_GLOBAL_TENSORS, check_attributes, require
 from miniflow.graph.saved.values import checked
 from miniflow.nn.utils.clip_grad import ClipGradNorm
-from miniflow.ops.diagonal import Diagonal
+from miniflow.ops.gather import check_reach
 from miniflow.ops.indexing import picked_shape
-from miniflow.ops.normalization import BatchNorm, LayerNorm
+from miniflow.ops.losses import CrossEntropy
+from miniflow.ops.normalization import LayerNorm
 from miniflow.ops.pointwise import Pointwise
-from miniflow.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.ops.pooling import MaxPool2d
 from miniflow.ops.promotion import ToDevice
-from miniflow.ops.recurrence import SAVED
-from miniflow.ops.views import sliced_shape
-from miniflow.ops.windows import Unfold
+from miniflow.ops.recurrence import Recurrent
+from miniflow.ops.views import IntoZeros, sliced_shape
 from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.tensors import Boxing
@@ -40,7 +41,7 @@ ABSENT = {  # beside weights and biases
 }  # fmt: skip
 
 
-def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction] | None = None) -> None:
+def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction]) -> None:
     """Refuse an instruction unless its attributes make sense and its outputs are what the op makes of its inputs.
 
     Args:
@@ -54,10 +55,9 @@ def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Inst
     try:
         check_attributes(op, instruction.attrs)
         expected = inferred(instruction)
-        if op.__name__ in RULES:
-            attrs = {name: value for name, value in instruction.attrs.items() if name != OF_GLOBAL_TENSORS}
-            operands = [unboxed(x, makers or {}) for x in instruction.inputs]
-            RULES[op.__name__](*operands, makers=makers or {}, **attrs)
+        check_operands(op, instruction.inputs, instruction.attrs)
+        if op.__name__ in FORWARD_OF:
+            check_gradient(instruction, makers)
     except REFUSED as error:
         reason = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"load: {at}: {op.__name__} does not accept its operands ({reason:.300})") from error
@@ -145,30 +145,29 @@ def check_groups(instruction: Instruction) -> None:
         require(count == each, f"{name} of {count} parameters instead of {each}")
 
 
-def like(slot: Slot, shape: tuple[int, ...]) -> Slot:
-    """A stand-in for an array of another shape, for shape rules."""
-    return slot.like(shape=tuple(shape))
+# what shape rules take on trust
 
 
-# operands of ops that trust the tape
+def check_gradient(instruction: Instruction, makers: dict[Slot, Instruction]) -> None:
+    """The gradient of an op that saves results for it alone, such as statistics or where maxima lie, has to be that of
+    one instruction: with the operands, results and attributes of that, and cotangents of the shapes of its results."""
+    attrs, forward = instruction.attrs, FORWARD_OF[instruction.op.__name__]
+    given = dict(zip(operand_names(instruction.op), [unboxed(x, makers) for x in instruction.inputs], strict=True))
+    maker = next((makers.get(x) for name, x in given.items() if name in forward.outputs[1:]), None)
+    require(maker is not None and maker.op is forward, f"operands that are not results of {forward.__name__}")
+    known = dict(zip(operand_names(forward), [unboxed(x, makers) for x in maker.inputs], strict=True))
+    known |= {"size": maker.inputs[0].shape[2:]} | maker.attrs | dict(zip(forward.outputs, maker.outputs, strict=True))
+    for name, value in {**given, **attrs}.items():
+        require(name not in known or value == known[name], f"another {name} than the {forward.__name__} before it")
+    for name, x in given.items():
+        result = known.get(name[1:], maker.outputs[0]) if name[0] == "d" and name not in known else x
+        require(x is None or (x.shape, x.dtype) == (result.shape, result.dtype), f"a cotangent {name}: {x}")
 
 
-def same_shape(x: Slot, y: Slot, **_: Any) -> None:
-    """Both operands have one shape."""
-    require(x.shape == y.shape, f"shapes {x.shape} and {y.shape}")
-
-
-def softmax_grad(dy: Slot, y: Slot, *, dim: int, **_: Any) -> None:
-    """The operands have one shape, and `dim` is one of theirs."""
-    same_shape(dy, y)
-    ndim = max(len(y.shape), 1)
-    require(-ndim <= dim < ndim, f"dim {dim}")
-
-
-def adjoint(forward: Callable[..., Any], what: Slot, shape: tuple[int, ...], **attrs: Any) -> None:
-    """`what` has the shape that `forward` gives to an array of `shape`."""
-    result = forward(like(what, shape), **attrs)[0]
-    require(tuple(result) == what.shape, f"shape {what.shape}; the forward op gives {tuple(result)}")
+def operand_names(op: type[Op]) -> list[str]:
+    """The names of the operands of an op."""
+    parameters = inspect.signature(op.infer).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def unboxed(x: Any, makers: dict[Slot, Instruction]) -> Any:
@@ -178,150 +177,80 @@ def unboxed(x: Any, makers: dict[Slot, Instruction]) -> Any:
     return x
 
 
-def made_by(slot: Any, position: int, makers: dict[Slot, Instruction], *ops: str) -> Instruction:
-    """The instruction that made `slot` as its output `position`, which must be of one of some ops."""
-    maker = makers.get(slot)
-    require(
-        maker is not None and maker.op.__name__ in ops and maker.outputs[position] is slot,
-        f"an operand that is not output {position} of {' or '.join(ops)}",
-    )
-    return maker.with_(inputs=[unboxed(x, makers) for x in maker.inputs])
-
-
-def max_pool_grad(dy, index, *, size, makers) -> None:
-    maker = made_by(index, 1, makers, MaxPool2d.__name__)
-    require(dy.shape == index.shape, f"shapes {dy.shape} and {index.shape}")
-    require(tuple(size) == maker.inputs[0].shape[2:], f"size {size} for an image of shape {maker.inputs[0].shape}")
-
-
-def cross_entropy_grad(dy, x, target, weight, lse, total, *, makers, **attrs) -> None:
-    maker = made_by(lse, 1, makers, "CrossEntropy")
-    require(maker.inputs == [x, target, weight] and maker.outputs[2] is total, "operands of another loss")
-    require(attrs == maker.attrs, "other attributes than those of the loss")
-    require(dy.shape == maker.outputs[0].shape, f"a cotangent of shape {dy.shape}")
-
-
-def layer_norm_grad(dy, x, weight, mean, rstd, *, dims, makers) -> None:
-    maker = made_by(mean, 1, makers, "LayerNorm")
-    require(maker.outputs[2] is rstd and maker.attrs["dims"] == dims, "statistics of another layer norm")
-    LayerNorm.infer(x, weight, None, dims=dims, eps=0.0)
-    require(dy.shape == x.shape == maker.inputs[0].shape, f"shapes {dy.shape} and {x.shape}")
-
-
-def batch_norm_grad(dy, x, weight, mean, var, *, makers, **_) -> None:
-    kinds = BatchNorm.infer(x, weight, None, eps=0.0)
-    for statistic, (shape, _dtype) in zip((mean, var), kinds[1:], strict=True):
-        require(statistic.shape == tuple(shape), f"statistics of shape {statistic.shape}")
-    require(dy.shape == x.shape, f"shapes {dy.shape} and {x.shape}")
-
-
-def embedding_grad(dy, indices, **_) -> None:
-    require(indices.dtype.kind in "iu" and dy.shape[:-1] == indices.shape and dy.ndim, f"a cotangent {dy.shape}")
-
-
 def one_dim(x: Slot, *_: Any, dim: int, shape: tuple[int, ...] | None = None, **__: Any) -> None:
     """`dim` is one of x, or of `shape`, and not counted from the end."""
     require(0 <= dim < max(len(x.shape if shape is None else shape), 1), f"dim {dim}")
 
 
-def coordinates(index: Slot, dims: tuple[int, ...], ndim: int) -> None:
-    """The rows of `index` are integers that belong to `dims`, which are not counted from the end, and ascend."""
-    require(index.dtype.kind in "iu", f"coordinates of {index.dtype}")
-    require(len(index.shape) >= 1 and index.shape[0] == len(dims) > 0, f"coordinates of shape {index.shape}")
-    ascends = isinstance(dims, tuple) and list(dims) == sorted(set(dims))
-    require(ascends and 0 <= dims[0] and dims[-1] < ndim, f"dims {dims}")
-
-
-def cat(*xs, dim, sizes, makers) -> None:
+def cat(*xs: Slot, dim: int, sizes: Sequence[int]) -> None:
+    """`sizes` are those of the operands."""
     one_dim(xs[0], dim=dim)
     require([x.shape[dim] for x in xs] == list(sizes), f"sizes {sizes}")
 
 
-def fold_add(x, *, shape, makers, **attrs) -> None:
-    one_dim(x, shape=shape, **attrs)
-    adjoint(Unfold.infer, x, shape, **attrs)
+def coordinates(index: Slot, dims: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what they pick: the rows of `index` are integers for `dims`, which ascend."""
+    require(index.dtype.kind in "iu" and index.shape[:1] == (len(dims),) != (0,), f"coordinates {index}")
+    require(list(dims) == sorted({*dims} & {*range(len(shape))}), f"dims {dims}")
+    return picked_shape(tuple(shape), index.shape[1:], dims)
 
 
-def index_into_zeros(x, index, *, dims, shape, makers) -> None:
-    coordinates(index, dims, len(shape))
-    wanted = picked_shape(tuple(shape), index.shape[1:], dims)
-    require(x.shape == wanted, f"shape {x.shape} instead of {wanted}")
+def into_zeros(x: Slot, index: Slot, *, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """x has the shape of what the coordinates pick."""
+    require(x.shape == coordinates(index, dims, shape), f"shape {x.shape}")
 
 
-def set_item(x, value, index, *, basic, dims, makers) -> None:
+def set_item(x: Slot, value: Slot, index: Slot | None, *, basic: tuple, dims: tuple[int, ...]) -> None:
+    """The value broadcasts to the shape of its place."""
     shape = sliced_shape("setitem", x.shape, tuple(basic))
-    if index is not None:
-        coordinates(index, dims, len(shape))
-        shape = picked_shape(shape, index.shape[1:], dims)
+    shape = shape if index is None else coordinates(index, dims, shape)
     require(np.broadcast_shapes(value.shape, shape) == tuple(shape), f"a value of shape {value.shape}")
 
 
-def scatter_add(x, index, src, *, shape, dim, makers) -> None:
-    require(x is None or x.shape == tuple(shape), "another shape than the first operand's")
-    scattered(index, src, tuple(shape), dim)
+def scatter(x: Slot | None, index: Slot, src: Slot, *, dim: int, shape: tuple[int, ...] | None = None) -> None:
+    """There are as many values as indices, which do not reach out of the other dims."""
+    shape = x.shape if shape is None else tuple(shape)
+    fits = src.shape == index.shape and (x is None or x.shape == shape)
+    require(fits, f"shapes {x}, {index} and {src}")
+    one_dim(src, dim=dim)
+    check_reach("scatter", index, shape, dim)
 
 
-def scattered(index: Slot, src: Slot, shape: tuple[int, ...], dim: int) -> None:
-    require(src.shape == index.shape and len(index.shape) == len(shape), f"shapes {src.shape} and {index.shape}")
-    require(0 <= dim < max(len(shape), 1), f"dim {dim}")
-    fits = all(n <= size for d, (n, size) in enumerate(zip(index.shape, shape, strict=True)) if d != dim)
-    require(fits, f"an index of shape {index.shape} for {shape}")
+def view_of_zeros(op: type[IntoZeros], x: Slot, *, shape: tuple[int, ...], **attrs: Any) -> None:
+    """x has the shape of the view of zeros that it is added to."""
+    require(tuple(op.of.infer(x.like(shape=shape), **attrs)[0]) == x.shape, f"shape {x.shape}")
 
 
-def recurrent(x, h, c, weight, bias, dh=None, dc=None, *others, cell, sizes, reverse, makers) -> None:
-    (rows, hidden), (gates, memory) = (sum(sizes), weight.shape[-1]), SAVED.get(cell, (0, 0))
-    columns, state, row = max(gates, 1) * hidden, (sizes[0], hidden), (rows, hidden)
-    wanted = [(rows, columns), state, state, (columns, hidden), (columns,), state, state, row, row]
-    wanted += [(rows, gates * hidden), (rows, memory * hidden)]
-    given = list(zip((x, h, c, weight, bias, dh, dc, *others), wanted, strict=False))
-    memories = (c, dc) if others else (c,)
-    fits = all(slot is None or (slot.shape, slot.dtype) == (shape, h.dtype) for slot, shape in given)
-    require(list(sizes) == sorted(sizes, reverse=True), f"sizes {sizes}")
-    require(fits and all((slot is None) == (cell != "lstm") for slot in memories), "operands of another layer")
-
-
-def view_scatter(x, values, *, steps, makers) -> None:
+def view_scatter(x: Slot, values: Slot, *, steps: tuple) -> None:
+    """The views lead to a place of the shape of what is written there."""
     place = x
     for op, attrs in steps:
         check_attributes(op, attrs)
+        check_operands(op, [place], attrs)
         shape, _ = op.infer(place, **attrs)
-        if op is Unfold:
-            one_dim(place, **attrs)
-        place = like(x, shape)
+        place = x.like(shape=tuple(shape))
     require(place.shape == values.shape and x.dtype == values.dtype, f"values of shape {values.shape}")
 
 
+def check_operands(op: type[Op], operands: list[Any], attrs: dict[str, Any]) -> None:
+    """Refuse what the shape rule of an op does not look at."""
+    attrs = {name: value for name, value in attrs.items() if name != OF_GLOBAL_TENSORS}
+    if issubclass(op, IntoZeros):
+        view_of_zeros(op, *operands, **attrs)
+    RULES.get(op.__name__, lambda *_, **__: None)(*operands, **attrs)
+
+
+FORWARD_OF = {"CrossEntropyGrad": CrossEntropy, "LayerNormGrad": LayerNorm, "MaxPool2dGrad": MaxPool2d,
+              "RecurrentGrad": Recurrent}  # fmt: skip
 RULES: dict[str, Callable[..., None]] = {
-    **dict.fromkeys(("SoftmaxGrad", "LogSoftmaxGrad"), softmax_grad),
-    "AdaptiveAvgPool2dGrad": lambda dy, *, size, makers: adjoint(
-        AdaptiveAvgPool2d.infer, dy, (*dy.shape[:2], *size), output_size=dy.shape[2:]
-    ),
-    "AvgPool2dGrad": lambda dy, *, size, makers, **windows: adjoint(
-        AvgPool2d.infer, dy, (*dy.shape[:2], *size), **windows
-    ),
-    "BatchNormGrad": batch_norm_grad,
-    **dict.fromkeys(("Gather", "Unfold"), one_dim),
+    **dict.fromkeys(("FoldAdd", "Gather", "Unfold"), one_dim),
+    **dict.fromkeys(("Scatter", "ScatterAdd"), scatter),
     "Cat": cat,
-    "CrossEntropyGrad": cross_entropy_grad,
-    "DiagonalIntoZeros": lambda x, *, shape, makers, **attrs: adjoint(Diagonal.infer, x, shape, **attrs),
-    "Dropout": lambda x, *, p, makers, **_: require(0 <= p <= 1, f"p={p}"),
-    "EmbeddingGrad": embedding_grad,
-    "FoldAdd": fold_add,
-    "Index": lambda x, index, *, dims, makers: coordinates(index, dims, len(x.shape)),
-    "IndexIntoZeros": index_into_zeros,
-    "LayerNorm": lambda x, *_, dims, makers, eps: require(dims <= len(x.shape), f"dims {dims}"),
-    "LayerNormGrad": layer_norm_grad,
-    "Recurrent": recurrent,
-    "RecurrentGrad": lambda dy, dh, dc, h, c, weight, *saved, **attrs: recurrent(
-        None, h, c, weight, None, dh, dc, dy, *saved, **attrs
-    ),
-    "MaxPool2dGrad": max_pool_grad,
-    "Scatter": lambda x, index, src, *, dim, makers: scattered(index, src, x.shape, dim),
-    "ScatterAdd": scatter_add,
+    "Dropout": lambda x, *, p, **_: require(0 <= p <= 1, f"p={p}"),
+    "LayerNorm": lambda x, *_, dims, eps: require(dims <= len(x.shape), f"dims {dims}"),
+    "Index": lambda x, index, *, dims: coordinates(index, dims, x.shape),
+    "IndexIntoZeros": into_zeros,
     "SetItem": set_item,
-    "SliceIntoZeros": lambda x, *, shape, index, makers: require(
-        x.shape == sliced_shape("slice", tuple(shape), tuple(index)), f"shape {x.shape}"
-    ),
-    "Stack": lambda *xs, dim, makers: require(0 <= dim <= len(xs[0].shape), f"dim {dim}"),
+    "Stack": lambda *xs, dim: require(0 <= dim <= len(xs[0].shape), f"dim {dim}"),
     "ViewScatter": view_scatter,
-}  # fmt: skip
+}

@@ -177,8 +177,9 @@ class Decoder(Values):
                 refuse(f"writes[{number}][1]", slot.type, f"{state.type}, as the state has it")
         for number, late in enumerate(program.late_reads):
             for i, x in enumerate(late):
-                if x not in (program.states if isinstance(x, Slot) else range(len(program.inputs))):
-                    refuse(f"late_reads[{number}][{i}]", repr(x), "a state, or the position of an input")
+                known = program.states if isinstance(x, Slot) else range(len(program.inputs))
+                if x not in known or late[0] == late[1]:
+                    refuse(f"late_reads[{number}][{i}]", repr(x), "a state, or the position of another input")
 
     def generator(self, value: Any, at: str) -> None:
         """One more generator, in the state of the one that was saved."""

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from miniflow.errors import CheckpointError
-from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, key_of
+from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, key_of, unflatten
 from miniflow.graph.saved.fields import each, one_of, record, refuse, text
 from miniflow.graph.saved.values import Values, encode_value
 
@@ -121,16 +121,13 @@ def count(tree: Tree) -> int:
     return 1 if tree.kind == TENSOR else sum(count(child) for child in tree.children)
 
 
+class Shown:
+    """Stands for a tensor where a tree is printed."""
+
+    def __repr__(self) -> str:
+        return "tensor"
+
+
 def describe(tree: Tree) -> str:
     """A tree as it can be read: `([tensor, tensor], {'mask': tensor})`."""
-    if tree.kind == TENSOR:
-        return "tensor"
-    if tree.kind == CONSTANT:
-        return f"{tree.constant!r:.60}"
-    inner = [describe(child) for child in tree.children]
-    if tree.kind == SEQUENCE:
-        ends, comma = ("[]", "") if tree.type is list else ("()", "," * (len(inner) == 1))
-        return f"{ends[0]}{', '.join(inner)}{comma}{ends[1]}"
-    if tree.kind == DICT:
-        return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(tree.keys, inner, strict=True)) + "}"
-    return f"{tree.type.__name__}({', '.join(f'{k}={c}' for k, c in zip(tree.keys, inner, strict=True))})"
+    return f"{unflatten(tree, [Shown()] * count(tree))!r:.500}"
