@@ -71,6 +71,7 @@ def begin_block(block):
 def end_blocks():
     """The last block has ended."""
     s = state()
+    shadow.settle_doubt(s)
     end_block(s, s.threads * (s.slot + 1))
 
 

@@ -115,7 +115,7 @@ class Run:
         names = (compilation.original.get(n, n) for n in compiled.parameters)
         values = [kernel_argument(n, v, arrays) for n, v in zip(names, values, strict=True)]
         constants = compilation.captured_arrays
-        arrays += [(n.removeprefix("constant_"), host, None, "const") for n, host in constants.items()]
+        arrays += [(compilation.original[n], host, None, "const") for n, host in constants.items()]
         self.memory = MemoryMap(compilation, threads, blocks, self.shared_bytes, arrays)
         tables = {
             "stretches": self.memory.table, "cells": self.memory.cells, "blocks": np.zeros(total, shadow.BLOCK_STATE),

@@ -122,6 +122,7 @@ SYNCWARP = "put cuda.syncwarp() between the two, which are threads of one warp, 
 BLOCKS = "let each element belong to one block, use cuda.atomic for both, or split the work into two launches"
 FENCE = "a flag or counter orders blocks only if the writing thread calls cuda.threadfence() before its cuda.atomic"
 IN_ONE_STEP = "use cuda.atomic, which reads and writes in one step; or let each element belong to one thread"
+SAME = "this changes nothing as long as all write the same value; plainer is one thread that writes it, as by an `if`"
 STANDS = "a barrier stands where all threads of the {} pass: move it out of the branch or loop, and guard only the work"
 NAMED = "all lanes of a mask must make the same call: move it out of the branch, or name only the lanes in it"
 ORIGIN = "{origin} leaves garbage: write the element first"
@@ -140,6 +141,7 @@ SENTENCES = {
 """Kind, sentence and remedy of what needs no decision."""
 ABSENT = ("does not take part", "has finished")
 END = "went around it and has reached the kernel's end"
+FIELDS = re.compile(r"(.*?)((?:\['\w+'\])*)")
 LITERAL = re.compile(r"(^|[(,] ?)-\d+([,)]|$)")
 KINDS = "outside negative race unwritten constant spinning barriers absent own_lane".split()
 """Kinds of rows in the order of `shadow.OUTSIDE` ...; each is a method of Row or a key of SENTENCES."""
@@ -164,6 +166,8 @@ class Row:
     def __init__(self, launch: Any, row: Any):
         self.launch, self.row, self.threads = launch, row, math.prod(launch.block)
         self.site, self.caller, self.array, self.written = self.site_of(row["site"])
+        self.array, field = FIELDS.fullmatch(self.array).groups()
+        field = field.replace("['", ".").replace("']", "")
         self.other_site = self.site_of(row["other_site"])[0] if row["other_site"] else None
         self.call, count = self.call_text(row["site"]), row["dims"]
         self.index, self.shape, self.bits = (tuple(row[name][:count].tolist()) for name in ("index", "shape", "bits"))
@@ -172,7 +176,7 @@ class Row:
             offset = int(row["address"]) - int(launch.memory.table[row["stretch"]]["start"])
             array, index = self.stretch.array(offset, self.array) or (None, self.index)
             self.array, self.index = array.name if array else self.array, index
-        self.element = f"{self.array}{list(self.index)}"
+        self.element = f"{self.array}{list(self.index)}{field}"
 
     def finding(self) -> Finding:
         """The row as a Finding."""
@@ -258,6 +262,8 @@ class Row:
         elif not same_block and self.launch.uses_atomics:
             remedy = f"{BLOCKS}; {FENCE}"
         other = f"{self.thread_text(row['other'], row['who'])} {verbs[1]} at {self.other_site}"
+        if not row["value"]:
+            other, remedy = f"{other}, with the same value", SAME
         return "race", f"{verbs[0]} {self.element} in {self.stretch.space} memory, which {other}; {missing}", remedy
 
     def barriers(self) -> tuple[str, str, str]:

@@ -149,7 +149,7 @@ class Instrument(ast.NodeTransformer):
             return call("elements", sequence, expression(self.site(sequence, sequence, ast.Slice())))
         if isinstance(sequence, ast.Call) and dotted(sequence.func) in ("zip", "enumerate"):
             arrays = sequence.args if sequence.func.id == "zip" else sequence.args[:1]
-            rest = [*sequence.args[len(arrays) :], *(k.value for k in sequence.keywords)]  # where to count from
+            rest = sequence.args[len(arrays) :]  # where to count from
             return call(sequence.func.id, *map(self.elements, arrays), *rest)
         return sequence
 

@@ -344,6 +344,7 @@ class Normaliser(ast.NodeTransformer):
         """A name for a constant array from outside the kernel, as it is now."""
         variable = self.compilation.fresh(stem)
         self.compilation.captured_arrays[variable] = np.array(values, order="C")
+        self.compilation.original[variable] = stem.removeprefix("constant_")
         self._depend_on("array", variable, values.tobytes(), values.dtype, values.shape)
         return variable
 
@@ -425,6 +426,8 @@ class Normaliser(ast.NodeTransformer):
             if self.nested[function.id] is None:
                 self.refuse(node, f"a call of {function.id} in or before its definition", "define it outside")
             return self._call(self.nested[function.id], node)
+        if isinstance(function, ast.Name) and function.id == "enumerate":  # numba knows no name of its second argument
+            node.args, node.keywords = [*node.args, *(k.value for k in node.keywords)], []
         return self.generic_visit(node)
 
     def _is_grid(self, node: ast.expr) -> bool:

@@ -4,8 +4,9 @@ Each element that threads can share has a shadow cell: the last thread that wrot
 or atomically updated it since, each with a stamp. Stamps count all that orders memory (barriers, `syncwarp`,
 publications) in the order in which it happens. Two accesses, one of which writes, are a race unless they are ordered:
 
-    two threads of a block   by a barrier of the block between them, or, in one warp, by `syncwarp` (shuffles and votes
-                             do not order memory)
+    two threads of a block   by a barrier of the block between them; in one warp, by `syncwarp` (shuffles and votes do
+                             not order memory); or by a lock: one calls `threadfence` and then an atomic, and the other
+                             later `atomic.cas` or `atomic.exch` on the same element
     two blocks               by a synchronisation of the grid, or by publication: one block calls `threadfence` and
                              then an atomic, and the other later calls an atomic on the same element. (CUDA's "last
                              block done"; taken for whole blocks, which is lenient.)
@@ -66,14 +67,16 @@ def record(names: str, kind: type = np.int64, **tables: int) -> np.dtype:
 
 STATE = record(
     "block thread threads slot cooperative now started grid_stamp stretch last_stretch finding_count spin_limit spins "
-    "last path logged stretches cells blocks lanes known findings spare requests",
+    "last row doubtful doubtful_address doubtful_size doubtful_value "
+    "path logged stretches cells blocks lanes known findings spare requests",
     at=4,
 )
 """Of the launch. `slot` numbers the blocks that are in memory at once, `at` counts the barriers of each level;
+`row` is that of the last finding, `doubtful` one more than that of a race whose second value is being written;
 `path` the rounds of loops that the thread is in; from `stretches` on, fields are addresses of tables."""
 STRETCH = record("start end granule first space constant defined read written")
 BLOCK_STATE = record("barrier published acquired", np.int32)
-LANE_STATE = record("met mask missed missed_by missed_mask left fenced", at=4)
+LANE_STATE = record("met mask missed missed_by missed_mask left fenced published acquired", at=4)
 CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
 """Of an element: the last writer, and two that read or atomically updated it since; `who` is a thread's number in the
 grid, `tag` the kind of access and its site."""
@@ -165,6 +168,9 @@ def ordered(s, who, stamp):
     if block == s.block:
         if thread == s.thread or stamp < block_at(s.blocks, block).barrier:
             return True
+        first = s.slot * s.threads
+        if stamp < lane_at(s.lanes, first + thread).published and stamp < lane_at(s.lanes, first + s.thread).acquired:
+            return True
         if thread // WARP_LANES != s.thread // WARP_LANES:
             return False
         mine = (s.slot * s.threads + s.thread) * WARP_LANES
@@ -212,15 +218,19 @@ def is_before_barrier(s, cell, k):
 
 
 @inner
-def publish(s, cell):
-    """An atomic: take over what other blocks published; publish, if a fence came before."""
-    mine = block_at(s.blocks, s.block)
-    mine.acquired = max(mine.acquired, cell.release)
-    lane = lane_at(s.lanes, s.slot * s.threads + s.thread)
+def publish(s, cell, kind, to_blocks):
+    """An atomic: take over what others published there; publish, if a fence came before, also to other blocks."""
+    block, lane = block_at(s.blocks, s.block), lane_at(s.lanes, s.slot * s.threads + s.thread)
+    if to_blocks:
+        block.acquired = max(block.acquired, cell.release)
+    if kind == EXCHANGE or kind == COMPARE:
+        lane.acquired = max(lane.acquired, cell.release)
     if lane.fenced:
         lane.fenced = 0
         s.now += 1
-        mine.published = cell.release = s.now
+        lane.published = cell.release = s.now
+        if to_blocks:
+            block.published = s.now
 
 
 @inner
@@ -232,8 +242,9 @@ def report(s, kind, site, other_site, stretch, who, other, value):
         if row.kind == kind and row.site == site and row.other_site == other_site and row.stretch == stretch:
             row.times += 1
             row.warps |= warps
+            s.row = k
             return finding_at(s.findings, FOUND_KEPT)
-    row = finding_at(s.findings, s.finding_count)
+    row, s.row = finding_at(s.findings, s.finding_count), s.finding_count
     s.finding_count = min(s.finding_count + 1, FOUND_KEPT)
     row.kind, row.site, row.other_site, row.stretch, row.value = kind, site, other_site, stretch, value
     row.who, row.other, row.times, row.warps = who, other, 1, warps
@@ -316,7 +327,7 @@ def note_cells(s, stretch, number, address, size, kind, site, count, dims):
     for k in range(offset // stretch.granule, (offset + size - 1) // stretch.granule + 1):
         cell = cell_at(s.cells, stretch.first + k)
         if of_block and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
-            cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = 0
+            cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = cell.release = 0
         unwritten |= not stretch.defined and cell.written < (s.started if of_block else 1)
         if kind != READ:
             cell.written = s.now
@@ -325,12 +336,35 @@ def note_cells(s, stretch, number, address, size, kind, site, count, dims):
             if earlier >= 0 and other < 0:
                 other, other_tag = np.int64(cell.who[earlier]), np.int64(cell.tag[earlier])
             enter_access(s, cell, kind, tag)
-            if kind >= ATOMIC and stretch.space == GLOBAL:
-                publish(s, cell)
+            if kind >= ATOMIC:
+                publish(s, cell, kind, stretch.space == GLOBAL)
     if unwritten and kind != WRITE and kind != EXCHANGE:
         report_access(s, UNWRITTEN, site, number, address, kind, count, dims, NOBODY, NOTHING)
     if other >= 0:
         report_access(s, RACE, site, number, address, kind, count, dims, other, other_tag)
+        if kind == WRITE and other_tag >> KIND_BITS == WRITE and size <= 8:
+            s.doubtful, s.doubtful_address, s.doubtful_size = s.row + 1, address, size
+            s.doubtful_value = value_at(address, size)
+        else:
+            finding_at(s.findings, s.row).value = 1
+
+
+@inner
+def value_at(address, size):
+    """The bytes of an element, as a number."""
+    value = np.int64(0)
+    for byte in carray(_pointer(address), size, np.uint8):
+        value = value << 8 | byte
+    return value
+
+
+@inner
+def settle_doubt(s):
+    """Note in the row of a race between two writes whether the second has changed the element: now it is written."""
+    if s.doubtful:
+        changed = value_at(s.doubtful_address, s.doubtful_size) != s.doubtful_value
+        finding_at(s.findings, s.doubtful - 1).value |= changed
+        s.doubtful = 0
 
 
 @symbol(6, types.int64)
@@ -350,6 +384,7 @@ def access(kind, site, size, data, count, where):
         the address of the element, or of zeros if it must not be accessed; 0 if the thread must stop.
     """
     s = state()
+    settle_doubt(s)
     dims = words_at(where, 4 * count + 1)
     address, outside, wraps = data, False, False
     for k in range(count):

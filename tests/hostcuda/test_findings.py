@@ -149,7 +149,96 @@ def test_race_of_two_writes_of_the_same_value():
     says(
         findings(same_cell, [np.zeros(2)], 1, 4),
         f"race: {line}: thread (1, 0, 0) of block (0, 0, 0) writes x[0] in global memory, which thread (0, 0, 0) writes at "
-        f"{line}; no barrier between them (2 times; this is the first)",
+        f"{line}, with the same value; no barrier between them (2 times; this is the first)",
+        "    this changes nothing as long as all write the same value; plainer is one thread that writes it, as by an `if`",
+    )
+
+
+@cuda.jit
+def cell_of_several_values(x):
+    x[0] = min(cuda.threadIdx.x, 2)
+
+
+def test_race_of_writes_of_which_few_differ():
+    line = place(cell_of_several_values, "x[0]")
+    says(
+        findings(cell_of_several_values, [np.zeros(1)], 1, 8),
+        f"race: {line}: thread (1, 0, 0) of block (0, 0, 0) writes x[0] in global memory, which thread (0, 0, 0) writes at "
+        f"{line}; no barrier between them (7 times; this is the first)",
+        ONE_STEP,
+    )
+
+
+@cuda.jit
+def field_of_a_record(r):
+    r[0].low = cuda.threadIdx.x
+
+
+def test_race_on_a_field_names_it():
+    line, records = place(field_of_a_record, "r[0]"), np.zeros(2, [("low", np.int32), ("high", np.int32)])
+    says(
+        findings(field_of_a_record, [records], 1, 2),
+        f"race: {line}: thread (1, 0, 0) of block (0, 0, 0) writes r[0].low in global memory, which thread (0, 0, 0) writes "
+        f"at {line}; no barrier between them",
+        ONE_STEP,
+    )
+
+
+@cuda.jit
+def with_a_lock(lock, total):
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    total[0] += 1
+    cuda.threadfence()
+    cuda.atomic.exch(lock, 0, 0)
+
+
+@cuda.jit
+def with_a_shared_lock(total):
+    lock, count = cuda.shared.array(1, np.int32), cuda.shared.array(1, np.int32)
+    if cuda.threadIdx.x == 0:
+        lock[0] = count[0] = 0
+    cuda.syncthreads()
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    count[0] += 1
+    cuda.threadfence_block()
+    cuda.atomic.exch(lock, 0, 0)
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.add(total, 0, count[0])
+
+
+def test_a_lock_orders_threads_of_one_block_and_of_several():
+    total = np.zeros(1, np.int32)
+    check.launch(with_a_lock, [np.zeros(1, np.int32), total], 2, 40)
+    check.launch(with_a_shared_lock, [total], 2, 40)
+    assert total[0] == 160
+
+
+@cuda.jit
+def with_a_lock_that_publishes_nothing(lock, total):
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    total[0] += 1
+    cuda.atomic.exch(lock, 0, 0)
+
+
+@cuda.jit
+def with_a_lock_that_nobody_takes(lock, total):
+    total[0] += 1
+    cuda.threadfence()
+    cuda.atomic.exch(lock, 0, 0)
+    cuda.threadfence()
+
+
+@pytest.mark.parametrize("kernel", [with_a_lock_that_publishes_nothing, with_a_lock_that_nobody_takes])
+def test_half_a_lock_orders_nobody(kernel):
+    line = place(kernel, "total[0] +=")
+    says(
+        findings(kernel, [np.zeros(1, np.int32), np.zeros(1, np.int32)], 1, 40),
+        f"race: {line}: thread (1, 0, 0) of block (0, 0, 0) reads total[0] in global memory, which thread (0, 0, 0) writes "
+        f"at {line}; no barrier between them (39 times; this is the first)",
         ONE_STEP,
     )
 
