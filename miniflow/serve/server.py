@@ -6,6 +6,7 @@ The `tritonserver` on the PATH is used, as in NVIDIA's container, else the one t
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -32,6 +33,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIBPYTHON = f"libpython{PYTHON}.so.1.0"
 # OneFlow's configs have `backend: "oneflow"`. A backend that is a model.py runs in Triton's Python backend.
 ONEFLOW = 'from miniflow.serve.triton import TritonPythonModel\n\n__all__ = ["TritonPythonModel"]\n'
+CLOSED = "shared-memory,model-repository,trace,logging"
 EXIT_SECONDS = 5  # for requests that are being answered
 
 
@@ -129,6 +131,8 @@ def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -
         command += [f"--http-address={host}", f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
         command += ["--exit-on-error=false", "--strict-readiness=false", "--disable-auto-complete-config"]
         command += ["--model-control-mode=poll", "--repository-poll-secs=1"]
+        # whoever may ask must not reach the memory that Triton shares with its processes, nor write files by its logs
+        command += [f"--http-restricted-api={CLOSED}:key={secrets.token_hex()}"]
         command += ["--log-info=false", f"--exit-timeout-secs={EXIT_SECONDS}"]
         # in a session of its own, which Ctrl-C does not reach
         process, stopping = subprocess.Popen(command, env=environment, start_new_session=True), threading.Event()
