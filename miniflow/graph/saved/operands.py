@@ -27,7 +27,7 @@ from miniflow.ops.indexing import picked_shape
 from miniflow.ops.losses import CrossEntropy
 from miniflow.ops.normalization import LayerNorm
 from miniflow.ops.pointwise import Pointwise
-from miniflow.ops.pooling import MaxPool2d
+from miniflow.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from miniflow.ops.promotion import ToDevice
 from miniflow.ops.recurrence import Recurrent
 from miniflow.ops.views import IntoZeros, sliced_shape
@@ -216,9 +216,9 @@ def scatter(x: Slot | None, index: Slot, src: Slot, *, dim: int, shape: tuple[in
     check_reach("scatter", index, shape, dim)
 
 
-def view_of_zeros(op: type[IntoZeros], x: Slot, *, shape: tuple[int, ...], **attrs: Any) -> None:
-    """x has the shape of the view of zeros that it is added to."""
-    require(tuple(op.of.infer(x.like(shape=shape), **attrs)[0]) == x.shape, f"shape {x.shape}")
+def adjoint(x: Slot, forward: type[Op], shape: tuple[int, ...], **attrs: Any) -> None:
+    """x has the shape of what `forward` makes of an array of `shape`."""
+    require(tuple(forward.infer(x.like(shape=shape), **attrs)[0]) == x.shape, f"shape {x.shape}")
 
 
 def view_scatter(x: Slot, values: Slot, *, steps: tuple) -> None:
@@ -236,13 +236,17 @@ def check_operands(op: type[Op], operands: list[Any], attrs: dict[str, Any]) -> 
     """Refuse what the shape rule of an op does not look at."""
     attrs = {name: value for name, value in attrs.items() if name != OF_GLOBAL_TENSORS}
     if issubclass(op, IntoZeros):
-        view_of_zeros(op, *operands, **attrs)
+        adjoint(*operands, op.of, **attrs)
     RULES.get(op.__name__, lambda *_, **__: None)(*operands, **attrs)
 
 
 FORWARD_OF = {"CrossEntropyGrad": CrossEntropy, "LayerNormGrad": LayerNorm, "MaxPool2dGrad": MaxPool2d,
               "RecurrentGrad": Recurrent}  # fmt: skip
 RULES: dict[str, Callable[..., None]] = {
+    "AdaptiveAvgPool2dGrad": lambda dy, *, size: adjoint(
+        dy, AdaptiveAvgPool2d, (*dy.shape[:2], *size), output_size=dy.shape[2:]
+    ),
+    "AvgPool2dGrad": lambda dy, *, size, **windows: adjoint(dy, AvgPool2d, (*dy.shape[:2], *size), **windows),
     **dict.fromkeys(("FoldAdd", "Gather", "Unfold"), one_dim),
     **dict.fromkeys(("Scatter", "ScatterAdd"), scatter),
     "Cat": cat,
