@@ -35,7 +35,8 @@ HALF_OPERANDS = {types.float16, types.int8, types.boolean}  # what stays in half
 ARITHMETIC = "add iadd sub isub mul imul truediv itruediv neg pos".split()
 COMPARISONS = "eq ne lt le gt ge".split()
 ROUNDED = (
-    *(math.sin, math.cos, math.sqrt, math.fabs, math.log2, math.log10, math.exp2),
+    *(math.sin, math.cos, math.sqrt, math.fabs, math.log2, math.log10),
+    *([math.exp2] if hasattr(math, "exp2") else []),  # Python 3.11
     *(np.floor, np.ceil, np.trunc, np.exp2),  # the names of math.floor and its like in generated code
 )
 """Functions of float16 that are computed in float32 and rounded."""
