@@ -17,10 +17,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from miniflow.hostcuda import syntax  # noqa: E402
-from tutorials import report, teaching  # noqa: E402
+from tutorials import own, report, teaching  # noqa: E402
 from tutorials.__main__ import main  # noqa: E402
+from tutorials.cells import put  # noqa: E402
 from tutorials.conftest import is_own  # noqa: E402
 from tutorials.honesty import forbidden  # noqa: E402
+from tutorials.implementation import load  # noqa: E402
 from tutorials.lessons import ROOT, Lesson, lessons, regions_of  # noqa: E402
 from tutorials.mutants import equivalent, mutants, with_line  # noqa: E402
 from tutorials.report import Outcome, by_task, outcome_of, run  # noqa: E402
@@ -159,6 +161,38 @@ def test_student_edition_has_what_students_need(tmp_path):
     assert {"README.md", "LICENSE", "stub.py", "lesson.py", "01_storage.ipynb"} <= names
     text = (tmp_path / "edition" / "README.md").read_text()
     assert "    pip install wheels/miniflow.whl\n" in text and f"{len(LESSONS)} notebooks" in text
+
+
+def test_own_framework_is_the_students_with_what_is_missing(tmp_path):
+    folder = tmp_path / "02_autograd"
+    shutil.copytree(LESSONS["02_autograd"].folder, folder, ignore=shutil.ignore_patterns("student.py"))
+    found = Lesson(folder)
+    assert own.merged(found) == (found.solution.read_text(), found.tasks)  # nothing is written
+    cell = "def exp(a):\n    return 'the student'\n\n\ndef power(a, k):\n    return 2\n\n\ndef relu(a):\n    return 3\n"
+    found.student.write_text(put(found.stub, cell + "\n\ndef add(a, b):\n    return 1\n"))
+    source, missing = own.merged(found)
+    assert missing == ["2.1", "2.3", "2.4", "2.5", "2.6"]  # of 2.1 there is only one half
+    names = {}
+    exec(source, names)
+    assert (names["exp"](0), names["add"](0, 0), names["mul"](*[names["Variable"](3.0)] * 2).value) == (
+        "the student",
+        1,
+        9,
+    )
+
+
+def test_student_edition_has_the_parts_of_the_last_lesson(tmp_path):
+    list(teaching.release(tmp_path / "edition"))
+    code = "from tutorials.own import assembled; mine = assembled(); print(mine, mine.storage.sum_to.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "edition", capture_output=True, text=True)
+    assert done.stdout.endswith("lesson 5, lesson 9, lesson 10 sum_to\n"), done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_own_framework_reads_95_percent_of_the_digits():
+    found = LESSONS["22_own_framework"]
+    _, losses, accuracies = load(found.folder / "picture.py").trained(load(found.solution))
+    assert accuracies[-1] >= 0.95 and len(losses) == 800
 
 
 def test_grades(tmp_path):

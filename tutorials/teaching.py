@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutorials.lessons import ROOT, Lesson, lessons
+from tutorials.lessons import ROOT, Lesson, lesson, lessons
+from tutorials.own import PARTS, SOLUTIONS
 from tutorials.report import Outcome, by_task, run
 
 TEACHERS = ("TEACHING.md", "teaching.py", "mutants.py", "build.py", "solution.py", "wrong", "equivalent.txt")
@@ -78,6 +79,9 @@ def release(folder: Path, install: str = INSTALL) -> Iterator[Path]:
     shutil.copytree(ROOT, folder / "tutorials", ignore=shutil.ignore_patterns(*LEFT_OUT))
     (folder / "README.md").write_text(README.format(count=len(lessons()), install=install), encoding="utf-8")
     shutil.copy(ROOT.parent / "LICENSE", folder)
+    with zipfile.ZipFile(folder / "tutorials" / SOLUTIONS.name, "w") as archive:  # which the last lesson needs
+        for number in PARTS:
+            archive.write(lesson(number).solution, f"{lesson(number).name}.py")
     for found in lessons():
         target = folder / "tutorials" / found.name / "stub.py"
         target.write_text(found.stub, encoding="utf-8")

@@ -2,7 +2,8 @@
 # # Storage, strides and broadcasting
 #
 # After this lesson you can say where in memory each element of a tensor is, make views without copying, and undo a
-# broadcast, which is what its gradient does. Time: 45 minutes. You need Python and a little NumPy.
+# broadcast, which is what its gradient does. Time: 45 minutes. You need Python and a little NumPy. The last lesson puts
+# your code of this one into a framework of your own.
 #
 # Solve the tasks in the notebook, `notebooks/01_storage.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/01_storage/student.py` when you run it, and checks the task. Or write in that file, which `python -m

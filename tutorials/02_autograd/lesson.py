@@ -3,7 +3,8 @@
 #
 # After this lesson you have written an engine that differentiates any program of sums, products and a few functions, of
 # numbers and of arrays, and trained a network with it. Time: 60 minutes. You need Python, NumPy, and the chain rule. It
-# builds on `sum_to` of lesson 1, which is given here.
+# builds on `sum_to` of lesson 1, which is given here. The last lesson puts your code of this one into a framework of
+# your own.
 #
 # Solve the tasks in the notebook, `notebooks/02_autograd.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/02_autograd/student.py` when you run it, and checks the task. Or write in that file, which `python -m

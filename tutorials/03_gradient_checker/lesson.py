@@ -2,7 +2,8 @@
 # # A gradient checker
 #
 # After this lesson you can tell a wrong gradient from a right one, and know what a careless test does not see. Time: 45
-# minutes. You need NumPy and the idea of a derivative. It checks gradients such as those of lesson 2.
+# minutes. You need NumPy and the idea of a derivative. It checks gradients such as those of lesson 2. The last lesson
+# puts your code of this one into a framework of your own.
 #
 # Solve the tasks in the notebook, `notebooks/03_gradient_checker.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/03_gradient_checker/student.py` when you run it, and checks the task. Or write in that file, which `python

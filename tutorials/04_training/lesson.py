@@ -1,6 +1,7 @@
 # %% [markdown]
 # # Modules, losses and optimizers
-#  It uses miniflow's tensors in place of your variables of lesson 2.
+#  It uses miniflow's tensors in place of your variables of lesson 2. The last lesson puts your code of this one into a
+# framework of your own.
 #
 # After this lesson you have written what trains a network: layers, the cross-entropy, SGD, Adam, and the loop around
 # them. Your code recognizes handwritten digits. Time: 50 minutes. You need tensors with gradients (`00_quickstart`).

@@ -4,7 +4,7 @@
 # After this lesson you can add an operator to miniflow: one that runs on the CPU, on CUDA devices and in graphs, and
 # that has gradients of any order. Time: 60 minutes. You need gradients (lesson 2), and for one task a first look at
 # CUDA kernels: puzzles 1 to 4 of lesson 6. You need no GPU. It builds on the rules of lesson 2 and on the guard of
-# puzzle 6.3.
+# puzzle 6.3. The last lesson puts your code of this one into a framework of your own.
 #
 # Solve the tasks in the notebook, `notebooks/05_operator.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/05_operator/student.py` when you run it, and checks the task. Or write in that file, which `python -m

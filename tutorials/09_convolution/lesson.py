@@ -3,7 +3,8 @@
 #
 # After this lesson you have written a convolution in two ways, its three gradients, and max pooling with its gradient,
 # and you know what the fast way costs in memory. Time: 60 minutes. You need NumPy with views and strides (lesson 1),
-# and what a gradient is (lesson 2). It builds on the views of lesson 1 and the rules of lesson 2.
+# and what a gradient is (lesson 2). It builds on the views of lesson 1 and the rules of lesson 2. The last lesson puts
+# your code of this one into a framework of your own.
 #
 # Solve the tasks in the notebook, `notebooks/09_convolution.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/09_convolution/student.py` when you run it, and checks the task. Or write in that file, which `python -m

@@ -4,6 +4,7 @@
 # After this lesson you have written what stands between a folder of images and a network: a data set, the order of an
 # epoch, batches and augmentation. You train a convolutional network with it, and measure honestly how good it is. Time:
 # 50 minutes. You need a training loop (lesson 0 or 4) and a little NumPy. It builds on the training loop of lesson 4.
+# The last lesson puts your code of this one into a framework of your own.
 #
 # Solve the tasks in the notebook, `notebooks/10_digits.ipynb`: a cell that begins with `%%task` writes to
 # `tutorials/10_digits/student.py` when you run it, and checks the task. Or write in that file, which `python -m
