@@ -8,15 +8,14 @@ A training graph can be saved too, and goes on where it stopped. The numbers tha
 `LoadedGraph.numbers`: steps are counted there, learning rates stay what they were until they are set, or follow the
 schedules of the graph, which are saved by class and state; those that call functions are refused.
 
-`saved.folder` writes and reads the folder. Nothing in the files is trusted: what does not fit is a
-CheckpointError.
+Nothing in the file is trusted: what does not fit is a CheckpointError.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,6 @@ from miniflow.graph.replay import check_state
 from miniflow.graph.saved import program as programs
 from miniflow.graph.saved.attributes import is_draw
 from miniflow.graph.saved.fields import Reader, each, flag, integer, named, one_of, optional, record, refuse, text
-from miniflow.graph.saved.folder import read_folder, write_folder
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.schedules import decode_schedules, encode_schedules
 from miniflow.graph.saved.trees import count, decode_tree, describe, encode_tree
@@ -44,9 +42,12 @@ from miniflow.graph.saved.values import DTYPES, NAMES, encode_value
 from miniflow.graph.schedule import SCHEDULES
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
-from miniflow.serialization.states import GRAPH
+from miniflow.serialization.atomic import writing
+from miniflow.serialization.states import GRAPH, read_file, write_file
 from miniflow.tensor import Tensor
 
+DOCUMENT, VERSION = "miniflow.graph", 2  # the name of the program among the metadata
+OLDER = "graph.json"  # of version 1, beside weights.safetensors
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
 CONFIG: dict[str, Reader] = {  # the options that passes read
     "training": flag,
@@ -203,6 +204,58 @@ def decoded(document: dict[str, Any], decoder: programs.Decoder) -> Parts:
     )
     check_trees(parts)
     return parts
+
+
+# the folder, and its one file, which is replaced whole or not at all
+
+
+def write_folder(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write the document, without its version, and the arrays that belong to it.
+
+    Raises:
+        CheckpointError: if there is a file of that name.
+        FileWriteError: if the folder cannot be written; it then is as it was before.
+    """
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
+    is_new = not os.path.exists(folder)
+    try:
+        with writing("save", folder):
+            folder.mkdir(exist_ok=True)
+        write_file(folder / GRAPH, arrays, {DOCUMENT: json.dumps({"version": VERSION, **document}, allow_nan=False)})
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The document of a folder, whose contents are not yet checked, and the arrays that belong to it.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged, or of another kind or version.
+    """
+    path = folder / GRAPH
+    if not path.exists() and (folder / OLDER).exists():
+        raise CheckpointError(
+            f"load: {folder} has version 1, of {OLDER} and weights.safetensors; expected {GRAPH}: make the graph by "
+            "its code and save it with this version of miniflow, or load it with the one that wrote it"
+        )
+    arrays, metadata = read_file(path)
+    if metadata.keys() != {"format", DOCUMENT}:
+        raise CheckpointError(f"load: {path} holds no graph; expected what flow.save(graph, folder) wrote")
+    try:
+        document = json.loads(metadata[DOCUMENT])
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"load: {path} is damaged: {error}; restore an intact copy") from error
+    version = document.pop("version", None) if isinstance(document, dict) else None
+    if version != VERSION:
+        raise CheckpointError(
+            f"load: {path} has version {version!r:.40}; expected {VERSION}: save it again with this version of "
+            "miniflow, or load it with the one that wrote it"
+        )
+    return document, arrays
 
 
 # the parts of the document beside the program

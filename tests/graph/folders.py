@@ -6,7 +6,7 @@ from compare import count_comparison
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.graph.saved.folder import DOCUMENT
+from miniflow.graph.serialize import DOCUMENT
 from miniflow.serialization.states import GRAPH, read_file, write_file
 
 
