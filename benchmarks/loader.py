@@ -88,7 +88,7 @@ def time_epoch(framework: str, threads: int, folder: str) -> dict:
     return {"wall": 1e3 * wall / count, "cpu": 1e3 * cpu / count, "means": means}
 
 
-def time_submit(framework: str, threads: int) -> dict:
+def time_submit(framework: str, threads: int, turns: int = TURNS) -> dict:
     """Wall time in ms per batch: of loading, of steps, of both by turns, and of both at once; and the losses."""
     flow = load(framework, threads)
     from miniflow.vision import transforms
@@ -105,7 +105,7 @@ def time_submit(framework: str, threads: int) -> dict:
     step(x, y)
     best = dict.fromkeys(("loading", "steps", "by turns", "submitted"), float("inf"))
     losses: dict[str, list[float]] = {}
-    for _ in range(TURNS):
+    for _ in range(turns):
         for name in best:
             flow.manual_seed(0)
             model.load_state_dict(start)

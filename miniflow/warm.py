@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 import miniflow as flow
 from miniflow import nn, optim
+from miniflow.backends.cpu.random import first_numbers
 from miniflow.hostcuda.cache import base_folder
 from miniflow.vision import models
 
@@ -129,6 +130,7 @@ def run(model: nn.Module, x: flow.Tensor, optimizer: optim.Optimizer) -> None:
 def warm() -> list[str]:
     """Compile the kernels of all networks and optimizers here; returns the names of those that were not cached."""
     start = time.perf_counter()
+    first_numbers.left = 0
     with tqdm(total=len(NETWORKS) + len(OPTIMIZERS), unit="network", dynamic_ncols=True) as bar:
         notice = CompilingNotice(bar)
         with numba_event.install_listener("numba:compile", notice):

@@ -134,6 +134,14 @@ def test_loaders_read_the_same_images(tmp_path):
     assert all(0.1 < report[key] < 1000 for report in found for key in ("wall", "cpu"))
 
 
+def test_submitted_steps_have_the_losses_of_steps_by_turns():
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install miniflow-edu[vision]")
+    found = harness.in_process("loader.time_submit", "miniflow", 1, turns=1)
+    called, submitted = found.pop("losses")
+    assert submitted == called and len(called) == loader.STEPS
+    assert found.keys() == {"loading", "steps", "by turns", "submitted"} and min(found.values()) > 0
+
+
 def test_models_compute_the_same():
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed: pip install --no-deps timm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,6 +63,26 @@ def drawn(kernel, like, **options):
     return out
 
 
+@pytest.fixture(params=["fill_uniform32", "fill_uniform32_by_numpy"])
+def loop_of_uniform32(request, monkeypatch):
+    """The loop that draws uniform float32 numbers in a test."""
+    monkeypatch.setattr(kernels.first_numbers, "loop", lambda size: getattr(kernels, request.param))
+
+
+def test_numpy_draws_the_first_numbers_until_the_loop_is_there(monkeypatch):
+    compiled = SimpleNamespace(signatures=[])
+    monkeypatch.setattr(kernels, "fill_uniform32", compiled)
+    first = kernels.FirstNumbers()
+    sizes = [100, 3 * 2**17, 2**18, 100]
+    found = [first.loop(size) is kernels.fill_uniform32_by_numpy for size in sizes]
+    assert found == [True, True, False, True] and first.left == 2**17 - 2 * 2**14
+    calls = [first.loop(1) for _ in range(8)]
+    assert calls == 6 * [kernels.fill_uniform32_by_numpy] + 2 * [compiled], "small draws count too"
+    compiled.signatures.append("there")
+    assert kernels.FirstNumbers().loop(1) is compiled
+
+
+@pytest.mark.usefixtures("loop_of_uniform32")
 @pytest.mark.parametrize("offset, gen_seed", [(0, 0), (5, 2**64 - 3), (2**40, 123456789012345)])
 def test_elements_are_the_words_of_the_blocks(offset, gen_seed):
     words = words_reference(gen_seed, offset, 5)
@@ -76,6 +97,7 @@ def test_elements_are_the_words_of_the_blocks(offset, gen_seed):
     assert_same(got, np.array(wide[:9]) - 3)
 
 
+@pytest.mark.usefixtures("loop_of_uniform32")
 def test_float16_and_bfloat16_keep_the_top_bits():
     words = words_reference(1, 0, 4).ravel()
     for kind, bits in ((flow.float16, 11), (flow.bfloat16, 8)):
@@ -115,6 +137,7 @@ def test_normal64_is_as_accurate_as_libm(seed):
         )
 
 
+@pytest.mark.usefixtures("loop_of_uniform32")
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
 def test_parts_have_the_bits_of_the_whole(monkeypatch, dtype):
     def draws():

@@ -12,6 +12,8 @@ import pytest
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import OnnxError
+from miniflow.onnx import run_onnx
+from miniflow.onnx.exporter import api
 
 pytest.importorskip("onnxruntime")
 
@@ -36,7 +38,7 @@ def called() -> Sum:
 @pytest.mark.parametrize("external", [False, True])
 def test_export_of_a_called_graph(tmp_path: Path, external: bool) -> None:
     path, cleanup = flow.onnx.export_onnx_model(
-        called(), external, opset=13, onnx_model_path=tmp_path, dynamic_batch_size=True
+        called(), external, 13, tmp_path / "weights of OneFlow", tmp_path, dynamic_batch_size=True
     )
     model = onnx.load(path)
     assert path == str(tmp_path / "model.onnx") and model.opset_import[0].version == 13
@@ -51,7 +53,16 @@ def test_a_graph_agrees_with_onnxruntime(tmp_path: Path, dynamic: bool) -> None:
     flow.onnx.convert_to_onnx_and_check(
         called(), onnx_model_path=tmp_path, dynamic_batch_size=dynamic, ort_optimize=False, input_tensor_range=[-9, 9]
     )
-    assert not list(tmp_path.iterdir())
+    model = onnx.load(tmp_path / "model.onnx")
+    assert bool(model.graph.input[0].type.tensor_type.shape.dim[0].dim_param) == dynamic
+
+
+def test_the_model_of_a_check_stays_only_where_a_folder_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    written = []
+    monkeypatch.setattr(api, "run_onnx", lambda path, *options: written.append(path) or run_onnx(path, *options))
+    flow.onnx.convert_to_onnx_and_check(called())
+    flow.onnx.convert_to_onnx_and_check(called(), flow_weight_dir=tmp_path / "saved", onnx_model_path=tmp_path)
+    assert [Path(path).exists() for path in written] == [False, True]
 
 
 def test_a_wrong_export_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -60,7 +71,7 @@ def test_a_wrong_export_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Sum, "__call__", lambda self, *args: call(self, *args) + 1)
     with pytest.raises(AssertionError, match="Not equal to tolerance rtol=0.01, atol=1e-05"):
         flow.onnx.convert_to_onnx_and_check(graph, onnx_model_path=tmp_path)
-    assert capsys.readouterr().out.count("a: ") == 12 and not list(tmp_path.iterdir())
+    assert capsys.readouterr().out.count("a: ") == 12
 
 
 def test_inputs_are_drawn_from_the_range(tmp_path: Path) -> None:

@@ -164,18 +164,35 @@ def even_windows(size: Pair, counts: Pair, dtype: np.dtype) -> tuple[Bounds, Bou
 
 def average(y: np.ndarray, x: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(x))
+    if y.shape[-2:] == (1, 1):  # a product with a vector, in a tenth of the time, and nothing has to be compiled
+        part, weight = of_one_window(planes, rows, columns)
+        elements = part.shape[1] * part.shape[2]
+        np.matmul(part.reshape(len(part), elements), np.full(elements, weight, x.dtype), out=y.reshape(-1))
+        return
     arguments, width = (planes, as_planes(y), *rows, *columns), x.shape[-1]
     share(lambda start, stop: _average_planes(start, stop, *arguments, np.empty(width, x.dtype)), len(planes), x.size)
 
 
 def average_grad(dx: np.ndarray, dy: np.ndarray, rows: Bounds, columns: Bounds) -> None:
     planes = as_planes(np.ascontiguousarray(dy))
+    if dy.shape[-2:] == (1, 1):
+        part, weight = of_one_window(as_planes(dx), rows, columns)
+        if part.size < dx.size:
+            dx[...] = 0
+        part[...] = planes * weight
+        return
     arguments, width = (as_planes(dx), planes, *rows, *columns), dx.shape[-1]
     share(
         lambda start, stop: _average_planes_grad(start, stop, *arguments, np.empty(width, dx.dtype)),
         len(planes),
         dx.size,
     )
+
+
+def of_one_window(planes: np.ndarray, rows: Bounds, columns: Bounds) -> tuple[np.ndarray, np.floating]:
+    """The part of planes (N, H, W) that the only window covers, and the weight of its elements."""
+    (((top, bottom),), (height,)), (((left, right),), (width,)) = rows, columns
+    return planes[:, top:bottom, left:right], height * width
 
 
 def average_pools(device: str, average: Callable, average_grad: Callable) -> None:

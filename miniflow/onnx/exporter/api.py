@@ -242,16 +242,16 @@ def write_external_data(graph: OnnxGraph, model: ModelProto, file: Path, name: s
 
 
 def export_onnx_model(
-    graph: Graph, external_data: bool = False, opset: int | None = None, *, onnx_model_path: Any = "/tmp",
-    dynamic_batch_size: bool = False,
+    graph: Graph, external_data: bool = False, opset: int | None = None, flow_weight_dir: Any = None,
+    onnx_model_path: Any = "/tmp", dynamic_batch_size: bool = False,
 ) -> tuple[str, Callable[[], None]]:  # fmt: skip
-    """Write a graph that has been called as model.onnx. oneflow-onnx's `flow_weight_dir` does not exist here: a graph
-    has its weights.
+    """Write a graph that has been called as model.onnx. Its inputs are named after the parameters of `build`.
 
     Args:
         graph: its inputs are those of the last call.
         external_data: whether weights are written to a file beside it.
         opset: by default 10, as in oneflow-onnx; see `export`.
+        flow_weight_dir: of OneFlow, without effect: the weights are those that the graph has.
         onnx_model_path: the folder.
         dynamic_batch_size: whether the first axis of all inputs may have any size.
 
@@ -285,7 +285,7 @@ def convert_to_onnx_and_check(
         print_outlier: whether numbers that differ are printed.
         ort_optimize, input_tensor_range: see `run_onnx`.
         device: "cpu" or "gpu", where onnxruntime runs; the graph stays where it is.
-        options: of `export_onnx_model`.
+        options: of `export_onnx_model`. The model stays where `onnx_model_path` says, if that is given.
 
     Raises:
         AssertionError: if a result differs by more than 1e-2 of it, and 1e-5.
@@ -299,7 +299,8 @@ def convert_to_onnx_and_check(
         providers = ["CUDAExecutionProvider"] if device.startswith("gpu") else ["CPUExecutionProvider"]
         inputs, results = run_onnx(path, providers, ort_optimize, input_tensor_range)
     finally:
-        cleanup()
+        if "onnx_model_path" not in options:
+            cleanup()
     args, kwargs = arguments(graph, list(inputs.values()))
     for ours, theirs in zip(flatten(graph(*args, **kwargs))[0], results, strict=True):
         compare_result(ours.detach().cpu().numpy(), theirs, print_outlier=print_outlier)
