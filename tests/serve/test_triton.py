@@ -379,6 +379,7 @@ def test_one_command_serves(models, tmp_path_factory):
         errors = process.communicate(timeout=60)[1]
     assert process.returncode == 0, errors
     assert "serve: broken cannot be loaded; Triton has logged why" in errors and "Traceback" not in errors
+    assert "PyCapsule" not in errors
     assert 1 <= errors.count("failed to load 'broken' version 1: Internal: CheckpointError: load: ") <= 2
     assert not list(scratch.iterdir())
     with pytest.raises(ConnectionRefusedError):
