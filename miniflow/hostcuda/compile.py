@@ -1,15 +1,17 @@
 """Compiles a kernel for the CPU: the way from its source to machine code, and the two caches on it.
 
-    read, resolve       names are replaced by what they stand for             source, names, constants
+    resolve             names are replaced by what they stand for             source, names, constants
     inline              barriers and shuffles become statements               inline
-    live ranges         one name for each variable, one for each array        ssa, aliases
+    live_ranges         one name for each variable                            ssa
+    arrays              one name for each array                               aliases
     types               numba types one thread; one name for each type        one_thread, inference, ssa
     exits               no return or break jumps over a barrier               exits
-    divergence          what is uniform over a warp, a block, the grid        divergence
-    region tree         regions between barriers, loops around them           region_tree
-    storage             what is kept once, once a thread, or computed again   storage, liveness
-    emit                loops over blocks, warps and threads                  emit
-    njit                numba and LLVM make machine code                      runtime, atomics
+    loops               loops that count, loops that threads run together     canonicalise, interchange, divergence
+    regions             regions between barriers, and where variables live    region_tree, storage, liveness
+    python              loops over blocks, warps and threads                  emit, thread_loops
+
+That is the order of `PASSES`; `kernel.inspect_host(stage="exits")` prints the kernel after one of them. numba and LLVM
+make machine code of the last (runtime, atomics).
 
 The generated text is kept in a file named after everything it depends on; numba keeps the machine code beside it. A
 second process finds both.
@@ -94,36 +96,55 @@ class Translation:
     imports = ""
     checked = False
 
-    def __init__(self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool):
-        self.kernel, self.argument_types, self.rank = kernel, argument_types, rank
+    def __init__(
+        self, kernel: Any, argument_types: tuple[types.Type, ...], rank: Rank, natural: bool, last: str = "python"
+    ):
+        self.kernel, self.argument_types, self.rank, self.natural = kernel, argument_types, rank, natural
         function = kernel.py_func
         self.compilation = compilation = Compilation(function.__name__, function.__code__.co_filename)
         compilation.taken |= runtime.RESERVED
         compilation.checked, compilation.debug = self.checked, bool(kernel.options.get("debug"))
         compilation.boundscheck = not self.checked and bool(kernel.options.get("boundscheck", not is_own(function)))
-        self.tree = normalise(kernel, compilation)
+        self.storage: Storage | None = None
+        for name, run in PASSES.items():
+            if name == "types" and last == "python" and self.path.exists():
+                self.text = self.path.read_text()
+                break
+            run(self)
+            if name == last:
+                break
+
+    def _resolve(self) -> None:
+        self.tree = normalise(self.kernel, self.compilation)
         self.parameters = [a.arg for a in self.tree.args.args]
-        named = dict(zip(self.parameters, argument_types, strict=True))
+        self.named = named = dict(zip(self.parameters, self.argument_types, strict=True))
         Fields(named).visit(self.tree)
-        self.tree.body = Expander(compilation).block(self.tree.body)
-        settle_dtypes(compilation, self.tree, named)
+        self.compilation.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
+        integers = {n: t for n, t in named.items() if isinstance(t, types.Integer)}
+        self.integers = {n for n, t in integers.items() if t.signed or t.bitwidth < 64}
+        self.unsigned = {n for n, t in integers.items() if not t.signed}
+        self.naturals = {n for n, t in integers.items() if self.natural or not t.signed}
+
+    def _inline(self) -> None:
+        self.tree.body = Expander(self.compilation).block(self.tree.body)
+        settle_dtypes(self.compilation, self.tree, self.named)
         if not any(isinstance(s, Sync) and s.level == WARP for s in statements(self.tree.body)):
-            self.rank = rank._replace(whole_warps=True)  # it makes no difference
-        if rank.axes == 1:
+            self.rank = self.rank._replace(whole_warps=True)  # it makes no difference
+        if self.rank.axes == 1:
             WarpNames(self.tree).visit(self.tree)
-        split_live_ranges(self.tree, compilation)
-        self.arrays = {n for n, t in named.items() if isinstance(t, types.Array)} | set(compilation.captured_arrays)
+
+    def _rename_arrays(self) -> None:
+        compilation, captured = self.compilation, self.compilation.captured_arrays
+        self.arrays = {n for n, t in self.named.items() if isinstance(t, types.Array)} | set(captured)
         propagate_copies(self.tree, compilation, self.arrays)
-        self.captured_arrays = tuple(compilation.captured_arrays.values())
-        self.types = LAUNCH_TYPES + argument_types + tuple(numba.typeof(np.array(a)) for a in self.captured_arrays)
-        compilation.tuples = {n for n, t in named.items() if isinstance(t, types.BaseTuple)}
-        self.integers = {n for n, t in named.items() if isinstance(t, types.Integer) and (t.signed or t.bitwidth < 64)}
-        self.unsigned = {n for n, t in named.items() if isinstance(t, types.Integer) and not t.signed}
-        self.naturals = {n for n, t in named.items() if isinstance(t, types.Integer) and (natural or not t.signed)}
+        self.captured_arrays = tuple(captured.values())
+        self.types = (*LAUNCH_TYPES, *self.argument_types, *(numba.typeof(np.array(a)) for a in self.captured_arrays))
         self.shared_bytes, self.local_bytes = compilation.nbytes("shared"), compilation.nbytes("local")
         self.const_bytes, self.cooperative = sum(a.nbytes for a in self.captured_arrays), compilation.cooperative
-        self.path = cache_folder() / f"{function.__name__}_{self._key()}.py"
-        self.text = self.path.read_text() if self.path.exists() else keep(self.path, self._translate())
+        self.path = cache_folder() / f"{self.kernel.__name__}_{self._key()}.py"
+
+    def _write(self) -> None:
+        self.text = keep(self.path, self._translate())
 
     def _key(self) -> str:
         """A digest of everything that the text depends on."""
@@ -144,23 +165,33 @@ class Translation:
         """Facts about the integers of the tree as it is now."""
         return Affine(self.tree, self.integers, self.naturals, self.compilation.tuples, self.unsigned)
 
-    def _analyse(self) -> tuple[Storage, Affine]:
-        """The tree of regions, and where its variables live."""
-        tree, compilation = self.tree, self.compilation
+    def _split_live_ranges(self) -> None:
+        split_live_ranges(self.tree, self.compilation)
+
+    def _split_types(self) -> None:
         if not self.checked:
-            CountRounds(compilation).visit(tree)
-        kinds = VariableTypes(self._infer)
-        if max(Divergence(tree, compilation, compilation.tuples).definitions.values(), default=0) > 1:
-            kinds.types = split_types(tree, compilation, self._infer)
-        tree.body = Exits(compilation).function(tree.body)
+            CountRounds(self.compilation).visit(self.tree)
+        self.kinds = VariableTypes(self._infer)
+        self.divergence = Divergence(self.tree, self.compilation, self.compilation.tuples)
+        if max(self.divergence.definitions.values(), default=0) > 1:
+            self.kinds.types = split_types(self.tree, self.compilation, self._infer)
+
+    def _remove_exits(self) -> None:
+        self.tree.body = Exits(self.compilation).function(self.tree.body)
+
+    def _order_loops(self) -> None:
+        tree, compilation, divergence = self.tree, self.compilation, self.divergence
         count_with_range(tree, compilation, self._affine())
-        divergence = Divergence(tree, compilation, compilation.tuples)
+        divergence.update()
         while lower_divergent_ranges(tree.body, divergence, compilation):
             divergence.update()
         interchange(tree, compilation, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
-        storage = assign_storage(tree, compilation, divergence, kinds)
-        for variable, kind in storage.private.items():
+
+    def _build_regions(self) -> None:
+        compilation = self.compilation
+        self.storage = assign_storage(self.tree, compilation, self.divergence, self.kinds)
+        for variable, kind in self.storage.private.items():
             try:
                 private_arrays(variable, kind)
             except TypeError:
@@ -170,11 +201,10 @@ class Translation:
                     "across a barrier, which is not supported: assign it once at the top of the kernel, or again after "
                     "the barrier"
                 ) from None
-        return storage, self._affine()
 
     def _translate(self) -> str:
-        storage, affine = self._analyse()
-        written = self._emitter(storage, affine, self.arrays | self.compilation.arrays.keys(), self.rank).write()
+        arrays = self.arrays | self.compilation.arrays.keys()
+        written = self._emitter(self.storage, self._affine(), arrays, self.rank).write()
         functions = self._functions()
         sites = f"SITES = {self.compilation.sites}\n\n\n" if self.compilation.boundscheck else ""
         # numba loads recursive functions with addresses of old, and kernels that are injected depend on their globals
@@ -245,6 +275,20 @@ class Translation:
             caught.args = (f"{said}; {thread_of(error, grid, block)}", *caught.args[1:])
 
 
+PASSES: dict[str, Callable[[Translation], None]] = {
+    "resolve": Translation._resolve,
+    "inline": Translation._inline,
+    "live_ranges": Translation._split_live_ranges,
+    "arrays": Translation._rename_arrays,
+    "types": Translation._split_types,
+    "exits": Translation._remove_exits,
+    "loops": Translation._order_loops,
+    "regions": Translation._build_regions,
+    "python": Translation._write,
+}
+"""The stages of the compiler, in their order. From "types" on, the cache may know the outcome."""
+
+
 class Compiled(Translation):
     """A kernel compiled for the CPU, for one list of argument types and one rank of blocks.
 
@@ -270,11 +314,12 @@ class Compiled(Translation):
 
     def stage(self, stage: str) -> str:
         """The kernel after a stage of the compiler."""
+        if stage not in PASSES:
+            raise ValueError(f"inspect_host(stage={stage!r}): expected one of {', '.join(map(repr, PASSES))}")
         if stage == "python":
             return self.text
-        again = Translation(self.kernel, self.argument_types, self.rank, True)
-        storage, _ = again._analyse()
-        return ir(again.tree, again.compilation) if stage == "ir" else regions(storage)
+        again = Translation(self.kernel, self.argument_types, self.rank, True, stage)
+        return regions(again.storage) if again.storage else ir(again.tree, again.compilation)
 
     def run(
         self, arguments: tuple, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int = 0

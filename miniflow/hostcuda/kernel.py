@@ -225,15 +225,14 @@ class Kernel:
 
         Args:
             signature: argument types, as "void(float32[:], int64)"; without them, of all launches so far.
-            stage: "ir", what one thread does, with barriers as statements; "regions", the tree of what all threads do
-                between barriers, and where variables live; "python", the generated loops over blocks and threads.
+            stage: "resolve", "inline", "live_ranges", "arrays", "types", "exits" or "loops": what one thread does after
+                this pass; "regions": the tree of what all threads do between barriers, and where variables live;
+                "python": the generated loops over blocks and threads.
 
         Raises:
             KernelLaunchError: if there is neither a signature nor a launch.
             ValueError: for another stage.
         """
-        if stage not in ("ir", "regions", "python"):
-            raise ValueError(f"inspect_host(stage={stage!r}): expected 'ir', 'regions' or 'python'")
         if signature is not None:
             return self.compile(signature).compiled.stage(stage)
         for types in () if self.compiled else self.explicit:

@@ -9,9 +9,10 @@
                 Barrier          |   |   |   a vote
             Barrier              |   |
 
-Each region becomes a loop over threads: MCUDA (Stratton et al., 2008) and pocl (Jaaskelainen et al., 2015).
-A warp inside a block, and a block inside a grid that synchronises, are such loops one level deeper: hierarchical
-collapsing, COX (Han et al., 2022). Threads that are not in a branch or loop around a barrier are masked out.
+Each region becomes a loop over threads, and control flow around barriers stays structured: loop fission as in MCUDA
+(Stratton et al., 2008), with masks for the threads that are not in a branch or loop around a barrier. A warp inside a
+block, and a block inside a grid that synchronises, are such loops one level deeper: hierarchical collapsing, COX (Han
+et al., 2022).
 """
 
 from __future__ import annotations

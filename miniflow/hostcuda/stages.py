@@ -1,4 +1,4 @@
-"""The stages of the compiler as text: `kernel.inspect_host(stage="ir")` and `stage="regions"`."""
+"""The stages of the compiler as text: what `kernel.inspect_host(stage="loops")` and `stage="regions"` print."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Written(ast.NodeTransformer):
 
 
 def ir(tree: ast.FunctionDef, compilation: Compilation) -> str:
-    """The program of one thread: names are resolved, functions inlined, exits removed, live ranges split."""
+    """The program of one thread, as it is after one of the passes."""
     shown = Written().visit(copy.deepcopy(tree))
     lines = [f"{tree.name}({', '.join(a.arg for a in tree.args.args)}):"]
     for variable, array in compilation.arrays.items():

@@ -72,7 +72,7 @@ def test_formulas_take_the_place_of_their_calls():
     i = np.arange(32)
     np.testing.assert_array_equal(x, 1)  # what has effects is called once
     np.testing.assert_array_equal(y[32:], i * 2 * i + i + 1)
-    text = by_formulas.inspect_host(stage="ir")
+    text = by_formulas.inspect_host(stage="loops")
     assert "y[1 * 32 + threadIdx_x] = " in text and "counted_up(x, threadIdx_x" in text
 
 

@@ -14,6 +14,7 @@ from miniflow.hostcuda.affine import Affine
 from miniflow.hostcuda.aliases import propagate_copies
 from miniflow.hostcuda.bounds import Intervals, bounds_conditions
 from miniflow.hostcuda.canonicalise import count_with_range
+from miniflow.hostcuda.compile import PASSES
 from miniflow.hostcuda.constants import propagate_constants
 from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import Exits
@@ -410,15 +411,35 @@ def test_the_tree_of_regions():
 
 
 def test_the_intermediate_representation():
-    shown = tree_sum.inspect_host(SIGNATURE, stage="ir")
+    shown = tree_sum.inspect_host(SIGNATURE, stage="loops")
     assert shown.startswith("kernel(x, out):\n    s: shared array of (64,), np.float32\n".replace("kernel", "tree_sum"))
     assert shown.count("barrier('block')") == 2
+
+
+@cuda.jit
+def changing(x, out):
+    i = cuda.threadIdx.x
+    v = x[i]
+    if v > 2:
+        return
+    v = v * 0.5
+    cuda.syncthreads()
+    out[i] = v
+
+
+def test_the_kernel_after_each_pass():
+    shown = {name: changing.inspect_host(SIGNATURE, stage=name) for name in PASSES}
+    assert "@syncthreads()" in shown["resolve"] and "barrier('block')" in shown["inline"]
+    assert "v = v * 0.5" in shown["inline"] and "v_ = v * 0.5" in shown["live_ranges"]
+    assert "return" in shown["types"] and "return" not in shown["exits"]
+    assert "v_: private, float64 for every thread" in shown["regions"]
+    assert shown["python"] == changing.inspect_host(SIGNATURE)
 
 
 def test_the_python_of_a_region():
     shown = tree_sum.inspect_host(SIGNATURE)
     assert "for threadIdx_x in range(min(blockDim_x, half)):" in shown
-    with pytest.raises(ValueError, match="expected 'ir', 'regions' or 'python'"):
+    with pytest.raises(ValueError, match="expected one of 'resolve', 'inline', .*, 'regions', 'python'"):
         tree_sum.inspect_host(SIGNATURE, stage="llvm")
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     tree_sum[1, 64](x, out)
