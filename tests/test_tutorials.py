@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from tutorials.cells import cell_of, given, members, parts, put  # noqa: E402
-from tutorials.implementation import written  # noqa: E402
+from tutorials.implementation import load, written  # noqa: E402
 from tutorials.lessons import Lesson, lesson  # noqa: E402
-from tutorials.report import attempts_drawn  # noqa: E402
+from tutorials.notebook import take_over  # noqa: E402
+from tutorials.report import attempts_drawn, check  # noqa: E402
 
 OFFLINE = {
     name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -243,6 +244,25 @@ def test_cells_write_check_and_draw(build, tmp_path):
     assert all("image/png" in outputs[k][1].data for k in (2, 3))
     text = (tmp_path / "edition" / "tutorials" / "06_kernel_puzzles" / "student.py").read_text()
     assert text.count("def guarded") == 1 and "if i < x.size" in text and 'Todo("lesson 6.2: zip")' in text
+
+
+def test_objects_of_a_cell_get_the_methods_that_are_written_later(tmp_path):
+    old, new = (tmp_path / name for name in ("old.py", "new.py"))
+    old.write_text("class Layer:\n    def size(self):\n        raise NotImplementedError\n")
+    new.write_text("class Layer:\n    def size(self):\n        return self.n\n")
+    before, after = load(old), load(new)
+    layer = before.Layer()
+    layer.n = 5
+    take_over(before, after)
+    assert type(layer) is after.Layer and layer.size() == 5
+
+
+def test_check_saves_pictures(tmp_path, capsys):
+    assert check("6.3", "solution", picture=tmp_path / "task.png") and (tmp_path / "task.png").exists()
+    assert check("1.1", "solution", picture=tmp_path / "none.png") and not (tmp_path / "none.png").exists()
+    assert not check(1, "stub", picture=tmp_path / "none.png") and not (tmp_path / "none.png").exists()
+    said = capsys.readouterr().out
+    assert "no picture: the task has none" in said and "no picture: it is drawn when all tasks pass" in said
 
 
 def test_pictures_of_attempts():

@@ -8,7 +8,8 @@ JupyterLab, VS Code and Colab show them.
 from __future__ import annotations
 
 import ast
-from types import TracebackType
+import gc
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tutorials.cells import TODO, put
@@ -48,9 +49,19 @@ def run_task(shell: Any, task: str, cell: str) -> None:
             print(
                 f"The cell raises Todo; what tutorials/{found.name}/student.py has in its place was checked, and stays."
             )
-    if "impl" in shell.user_ns:
+    if (old := shell.user_ns.get("impl")) is not None:
         shell.user_ns["impl"] = implementation(found, STUDENT)
+        take_over(old, shell.user_ns["impl"])
     show(attempts_drawn(found, task, {"before": written(found, before), "this attempt": written(found, after)}))
+
+
+def take_over(old: ModuleType, new: ModuleType) -> None:
+    """Objects of the old module's classes, such as a model that was trained, become objects of the new module's."""
+    for name, kind in list(vars(old).items()):
+        if isinstance(kind, type) and kind.__module__ == old.__name__ and isinstance(getattr(new, name, None), type):
+            for found in gc.get_referrers(kind):
+                if type(found) is kind:
+                    object.__setattr__(found, "__class__", getattr(new, name))
 
 
 def show(figure: Figure | None) -> None:

@@ -190,10 +190,14 @@ def check(which: int | str, implementation_of: str | None = None, picture: str |
     print("\n".join(map(str, tasks)))
     passed = all(task.outcome == "passed" for task in tasks)
     if "ipykernel" in sys.modules or picture:
-        drawn = attempts_drawn(found, task, {"this attempt": path}) if task else None
-        if drawn is None and passed:
+        drawn = None
+        if task:
+            drawn = attempts_drawn(found, task, {"this attempt": path})
+        elif passed:
             drawn = load(found.folder / "picture.py").draw(implementation(found, str(path)))
-        if drawn is not None and picture:
+        if picture and drawn is None:
+            print(f"no picture: {'the task has none' if task else 'it is drawn when all tasks pass'}")
+        elif picture:
             drawn.savefig(picture)
     return passed
 
@@ -201,8 +205,7 @@ def check(which: int | str, implementation_of: str | None = None, picture: str |
 def attempts_drawn(found: Lesson, task: str, attempts: dict[str, Path]) -> Figure | None:
     """The picture of one task; None if it has none, or if no attempt gets far enough to be drawn.
 
-    A lesson whose `picture.py` has `draw_task` says what of each attempt is seen. Of the others the picture of the
-    lesson is drawn as soon as all that it calls is written.
+    A lesson whose `picture.py` has `draw_task` says what of each attempt is seen.
 
     Args:
         found: the lesson.
