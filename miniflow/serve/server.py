@@ -138,6 +138,7 @@ def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -
         process, stopping = subprocess.Popen(command, env=environment, start_new_session=True), threading.Event()
         supervisor = threading.Thread(target=supervise, args=(process.pid, stopping), daemon=True)
         try:
+            supervisor.start()
             while not is_ready(host, port):
                 if process.poll() is not None:
                     raise WorkerError(f"serve: Triton ended with code {process.returncode}; it has logged why")
@@ -146,7 +147,6 @@ def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -
                 if not is_ready(host, port, f"/models/{model.name}"):
                     print(f"serve: {model.name} cannot be loaded; Triton has logged why", file=sys.stderr)
                     shutil.rmtree(f"{scratch}/models/{model.name}")  # else Triton tries again each second
-            supervisor.start()
             yield process
         finally:
             stopping.set()
@@ -164,7 +164,7 @@ def supervise(server: int, stopping: threading.Event) -> None:
     Triton has not done so itself since release 24.06, but loads models whose files are newer than it knows.
     """
     stubs: dict[int, Path] = {}  # process -> the folder of its model
-    while not stopping.wait(1):
+    while not stopping.wait(0.2):  # so it has seen each process before that has loaded its model
         with suppress(FileNotFoundError, ProcessLookupError):  # processes end meanwhile
             for thread in Path(f"/proc/{server}/task").iterdir():
                 for child in map(int, (thread / "children").read_text().split()):
