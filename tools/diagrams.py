@@ -242,11 +242,26 @@ def hostcuda() -> None:
     d.write("hostcuda")
 
 
+def serving() -> None:
+    """The way of requests through a server: checked, joined, computed, divided again."""
+    d = Drawing("Requests are checked and joined to a batch, which the saved graph answers", 760, 190)
+    for k, rows in enumerate(("1 row", "3 rows", "1 row")):
+        d.box(15, 15 + 56 * k, 100, 44, f"client\n{rows}", BLUE)
+        d.arrow((115, 37 + 56 * k), (153, 37 + 56 * k))
+    d.box(155, 15, 135, 156, "check:\nnames, dtypes,\nshapes against\nconfig.pbtxt;\nelse 400 and why")
+    d.box(330, 15, 125, 156, "wait:\nuntil the batch\nbefore is done,\nor for the delay")
+    d.box(495, 15, 125, 156, "batch:\n5 rows\nthrough the\nreplay of the\nsaved graph", ORANGE)
+    d.box(660, 15, 85, 156, "answers:\n1 row\n3 rows\n1 row", GREEN)
+    for start in (290, 455, 620):
+        d.arrow((start, 93), (start + 38, 93))
+    d.write("serving")
+
+
 def layers() -> None:
     """Who imports whom: downwards only."""
     d = Drawing("Each layer imports only from those below it", 760, 330)
     rows = [
-        ("onnx", "files of other frameworks", GREEN),
+        ("onnx    serve", "files of other frameworks, answers over HTTP", GREEN),
         ("graph    show    vision", "programs, pictures, models", ORANGE),
         ("nn    optim    data    utils    distributed", "layers, updates, batches, ranks", GREEN),
         ("autograd    amp    parallel", "backward, precision, sharding", ORANGE),
@@ -262,5 +277,5 @@ def layers() -> None:
 
 
 if __name__ == "__main__":
-    for draw in (call, operator, tape, graph, parallel, hostcuda, layers):
+    for draw in (call, operator, tape, graph, parallel, hostcuda, serving, layers):
         draw()

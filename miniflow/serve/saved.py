@@ -10,6 +10,7 @@ import numpy as np
 
 from miniflow.errors import DimError, GraphError, IndexRangeError, ShapeError
 from miniflow.graph.ir import Slot
+from miniflow.graph.loaded import LoadedGraph
 from miniflow.graph.nested import TENSOR, Tree, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.serialize import load_graph
@@ -17,6 +18,8 @@ from miniflow.ops.creation import from_numpy, zeros
 from miniflow.ops.joining import cat
 from miniflow.serve.config import DATATYPES
 from miniflow.tensor import Tensor
+
+KEPT = 64  # sizes of batches for which a graph is kept compiled
 
 
 class TensorKind(NamedTuple):
@@ -66,7 +69,7 @@ class SavedModel:
         sizes = {kind.shape[:1] for kind in (*self.inputs, *self.outputs)}
         self.rows = next(iter(sizes), (0,))[0] if len(sizes) == 1 and () not in sizes else 0
         self.slots, self.device = program.inputs, program.inputs[0].device
-        self._graphs = {self.rows: self.graph}
+        self._graphs: dict[int, LoadedGraph] = {}  # by the number of rows, those of other sizes
         self.can_resize = self.rows > 0 and self._agrees(self.rows + 1)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -79,7 +82,9 @@ class SavedModel:
             ShapeError: for more rows than `rows`, if the graph cannot be resized.
         """
         count = tensors[0].shape[0] if self.rows else 0
-        if count not in self._graphs and self.can_resize:
+        if count not in (self.rows, *self._graphs) and self.can_resize:
+            if len(self._graphs) == KEPT:
+                self._graphs.pop(next(iter(self._graphs)))
             self._graphs[count] = self.graph.for_rows(count)
         graph = self._graphs.get(count, self.graph)
         if graph is self.graph and count != self.rows:
@@ -108,7 +113,7 @@ class SavedModel:
         )
 
 
-def check_servable(graph: Any) -> None:
+def check_servable(graph: LoadedGraph) -> None:
     """Refuse graphs whose answers depend on anything but their inputs."""
     program = graph.program_recorded
     reasons = {

@@ -119,6 +119,15 @@ def test_the_answers_are_those_of_the_graph_for_the_joined_batch(tmp_path):
         assert (flow.cat([y["OUTPUT_0"] for y in found]) == graph(x)).all()
 
 
+def test_graphs_of_the_last_sizes_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("miniflow.serve.saved.KEPT", 3)
+    model, graph = model_of(tmp_path, nn.Linear(3, 2), flow.randn(2, 3), max_batch_size=9)
+    for rows in (*range(1, 10), 1, 2):
+        x = flow.randn(rows, 3)
+        assert (model.answer([{"INPUT_0": x}])[0]["OUTPUT_0"] == graph(x)).all()
+        assert len(model.saved._graphs) <= 3
+
+
 class ScaledByBatch(nn.Module):
     def forward(self, x):
         return x / flow.arange(1, x.shape[0] + 1).reshape(-1, 1)
