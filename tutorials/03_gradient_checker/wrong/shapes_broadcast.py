@@ -1,4 +1,4 @@
-"""NumPy's allclose broadcasts.
+"""The difference broadcasts, as in NumPy's allclose.
 
 rejected by: test_close
 message: close([[1.0, 1.0]], [1.0, 1.0]): expected False
@@ -6,4 +6,4 @@ message: close([[1.0, 1.0]], [1.0, 1.0]): expected False
 
 
 def close(got, expected, rtol=1e-5, atol=1e-7):
-    return np.allclose(got, expected, rtol, atol)
+    return bool((np.abs(got - expected) <= atol + rtol * np.abs(expected)).all())
