@@ -13,6 +13,7 @@ import copy
 import inspect
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -207,7 +208,7 @@ class Normaliser(ast.NodeTransformer):
         self.nested, self.in_nested_function = around, in_function
         captured = sorted({r for s in node.body for r in reads(s)} & self.local - own_names - self.nested.keys())
         node.args.args += [ast.arg(v) for v in captured]
-        device = lift(fill_empty(node), self.compilation, self.compilation.fresh(node.name), self.allocated)
+        device = lift(fill_empty(node), self.compilation, self.compilation.fresh(own_name(node.name)), self.allocated)
         self.allocated |= outer
         self.nested[called] = Callee(device, parameters, defaults, captured)
 
@@ -468,9 +469,37 @@ class Normaliser(ast.NodeTransformer):
             return self._call(self.recursive_callee, node)
         if kernel in self.stack:
             self.refuse(node, f"the mutual recursion of {kernel.py_func.__name__}", "write it as a loop")
-        if kernel not in self.compilation.functions:
-            self.compilation.functions[kernel] = device_function(kernel, self.compilation, self.stack + (kernel,))
-        return self._call(self.compilation.functions[kernel], node)
+        bound = self._bound_at_compilation(kernel, node)
+        key, known = (kernel, *bound.items()), self.compilation.functions
+        if key not in known:
+            known[key] = device_function(kernel, self.compilation, self.stack + (kernel,), bound)
+        arguments = zip(kernel.parameters, node.args, strict=False)
+        args = [argument for parameter, argument in arguments if parameter not in bound] if bound else node.args
+        keywords = [keyword for keyword in node.keywords if keyword.arg not in bound]
+        return self._call(known[key], ast.copy_location(ast.Call(node.func, args, keywords), node))
+
+    def _bound_at_compilation(self, kernel: Any, node: ast.Call) -> dict[str, Any]:
+        """Arguments that are no numbers for the GPU: functions of `cuda`, device functions, and dtypes and sizes of
+        arrays. The device function is compiled for each of their values, as a template is."""
+        function, bound = kernel.py_func, {}
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            return bound
+        source = read(function)
+        stored = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call)]
+        calls = [n for n in calls if getattr(resolve(n.func, source.namespace), "name", "") in ARRAYS]
+        of_arrays = {r for n in calls for part in (*n.args, *(k.value for k in n.keywords)) for r in reads(part)}
+        required = kernel.parameters[: len(kernel.parameters) - len(function.__defaults__ or ())]
+        given = dict(zip(kernel.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+        for parameter, argument in [(p, given[p]) for p in required if p in given]:
+            value = resolve(argument, self.source.namespace, self.local)
+            if value is UNKNOWN and parameter in of_arrays:
+                with suppress(ValueError):
+                    value = ast.literal_eval(argument)
+            constant = parameter in of_arrays and isinstance(value, int | tuple | type | np.dtype | types.Type)
+            if parameter not in stored and (isinstance(value, Intrinsic) or is_kernel(value) or constant):
+                bound[parameter] = value
+        return bound
 
     def _call(self, callee: Callee, node: ast.Call) -> ast.expr:
         """A call of a device function, with all its arguments by position."""
@@ -566,14 +595,21 @@ def is_reserved(variable: str) -> bool:
     return variable in COORDINATES or variable in runtime.RESERVED or GENERATED.search(variable) is not None
 
 
-def device_function(kernel: Any, compilation: Compilation, stack: tuple) -> Callee:
-    """Read and normalise a device function."""
+def own_name(function: str) -> str:
+    """The name of a device function in the generated module, where `atomic_add` and its like are those of `runtime`."""
+    return f"device_{function}" if function.startswith("atomic_") else function
+
+
+def device_function(kernel: Any, compilation: Compilation, stack: tuple, bound: dict[str, Any]) -> Callee:
+    """Read and normalise a device function, of which some parameters have values already."""
     source = read(kernel.py_func)
+    source.namespace.update(bound)
+    source.tree.args.args = [parameter for parameter in source.tree.args.args if parameter.arg not in bound]
     normaliser = Normaliser(source, compilation, stack)
     defaults = [literal_of(value) for value in kernel.py_func.__defaults__ or ()]
     if None in defaults:
         normaliser.refuse(source.tree, f"a default value of {kernel.py_func.__name__} that is no number", "pass it")
-    identifier, parameters = compilation.fresh(source.name), [a.arg for a in source.tree.args.args]
+    identifier, parameters = compilation.fresh(own_name(source.name)), [a.arg for a in source.tree.args.args]
     itself = DeviceFunction(identifier, source.tree, False, [*COORDINATES, *fault_arguments(compilation)])
     itself.recursive = True
     normaliser.recursive_callee = Callee(itself, parameters, defaults)

@@ -96,13 +96,14 @@ def matches(definition: ast.FunctionDef, function: Callable) -> bool:
     """Whether a definition has the name, parameters, variables and constants of a function."""
     code = function.__code__
     compiled_again = code_of(definition, code)
+    docstrings = {repr(function.__doc__), repr(ast.get_docstring(definition, clean=False))}  # lines lost their indents
 
     def names(c: CodeType) -> set[str]:
         inner = [names(k) for k in c.co_consts if isinstance(k, CodeType)]
         return {*c.co_names, *c.co_freevars}.union(*inner).difference(c.co_cellvars)
 
     def traits(c: CodeType) -> tuple:
-        constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)}
+        constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)} - docstrings
         name = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
         return name, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
 

@@ -215,7 +215,7 @@ def takes_a_lock(lock):
     take(lock)
 
 
-@pytest.mark.parametrize("kernel, value, line", [(waits_for_a_later_warp, 0, 3), (takes_a_lock, 1, -6)])
+@pytest.mark.parametrize("kernel, value, line", [(waits_for_a_later_warp, 0, 3), (takes_a_lock, 1, -4)])
 def test_a_thread_that_waits_for_a_later_one_ends(kernel, value, line):
     where = f"{kernel.py_func.__code__.co_firstlineno + line}: {kernel.__name__}"
     with pytest.raises(KernelTimeoutError, match=f"{where}: a thread has gone 268,435,456 times round this loop"):
