@@ -130,7 +130,7 @@ def cumsum(f: Any, x: Any) -> Any:
 
 
 def rung(name: str) -> Callable[[Any, Any, Any], Any]:
-    """A matrix product by one of the lower rungs of kernels/ladders/matmul.py; by torch's best in torch."""
+    """A matrix product by another rung of kernels/ladders/matmul.py than the library's; by torch's best in torch."""
 
     def multiply(f: Any, x: Any, y: Any) -> Any:
         if f.__name__ == "torch":
@@ -138,7 +138,9 @@ def rung(name: str) -> Callable[[Any, Any, Any], Any]:
         from miniflow.kernels.ladders import matmul
 
         out = f.empty_like(x)
-        getattr(matmul, name)[(-(-x.shape[0] // matmul.TILE),) * 2, (matmul.TILE,) * 2](x, y, out)
+        is_square = name == "register_square"
+        side, threads = (matmul.SQUARE, matmul.ACROSS) if is_square else (matmul.TILE, matmul.TILE)
+        getattr(matmul, name)[(-(-x.shape[0] // side),) * 2, (threads,) * 2](x, y, out)
         return out
 
     return multiply
@@ -240,6 +242,7 @@ FAMILIES: dict[str, list[Case]] = {
     "matmul": [
         Case("matmul, naive", matrices, rung("naive"), flops=matmul_flops),
         Case("matmul, tiled", matrices, rung("tiled"), flops=matmul_flops),
+        Case("matmul, register_square", matrices, rung("register_square"), flops=matmul_flops),
         Case("matmul, register_tiled", matrices, lambda f, x, y: x @ y, flops=matmul_flops),
         Case(
             "matmul, 16 of a 16th",

@@ -1,9 +1,11 @@
 """Ladders: one result in several kernels, from the naive one to the fast one. Read each file from top to bottom.
 
-    matmul        naive, tiles in shared memory, tiles in registers
+    transpose     naive, tiles in shared memory, padded tiles
+    matmul        naive, tiles in shared memory, 8 x 2 outputs in registers, 8 x 8
     convolution   straight from the formula, im2col in shared memory, implicit GEMM
     layer_norm    a thread a row, trees in shared memory, a warp a row, a row in shared memory
-    reduction     an atomic a number, trees, shuffles, one launch with a barrier for the whole grid
+    reduction     an atomic a number, trees (divergent, strided, sequential, two reads a thread), shuffles, one launch
+                  with a barrier for the whole grid
     softmax       three passes, exponentials kept, two passes (online)
     pooling       straight from the formula, tiles in shared memory, rows first and then columns
 
@@ -11,6 +13,10 @@ What a kernel costs on a GPU is first of all what it reads from global memory an
 an element, and `python -m miniflow.kernels.ladders` counts it by running the kernels with `profile=True`. That needs no
 GPU; where there is one, set MINIFLOW_CUDA=host. The counts are those of blocks that lie inside of the arrays: on the
 last row and column of blocks they differ a little. The last word has a GPU's clock: `python -m benchmarks gpu`.
+
+Next comes occupancy: how many threads a multiprocessor has at a time, to work while others wait for memory. It has
+65,536 registers and 64 to 228 KB of shared memory for up to 2,048 threads, so that a thread may use 32 registers, and a
+block of 256 threads 8 to 28 KB, where all are to fit. Each file says where that decides.
 
 Each file begins with the rungs that only stand here, to be read; those that the library runs are imported from
 `miniflow.kernels`, and explained there. `rungs(...)` launches nothing: it says how to launch each rung on given arrays.

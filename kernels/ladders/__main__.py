@@ -16,14 +16,15 @@ from miniflow.hostcuda import cuda
 
 # ladder -> what it is counted for, and the shapes of the arrays that its rungs get
 EXAMPLES = {
-    "matmul": ("output", [(64, 64), (64, 64)]),
+    "transpose": ("element", [(64, 96)]),
+    "matmul": ("output", [(128, 64), (64, 128)]),
     "convolution": ("output", [(4, 16, 10, 10), (64, 16, 3, 3)]),
     "layer_norm": ("element", [(32, 256), (256,), (256,)]),
     "reduction": ("number", [(65536,)]),
     "softmax": ("element", [(8, 1024)]),
     "pooling": ("output", [(2, 34, 34)]),
 }
-TITLES = ["global reads", "writes", "atomics", "shared reads", "sectors/request", "off by"]
+TITLES = "reads,writes,atomics,shared reads,shared requests,passes/request,sectors/request,off by".split(",")
 
 
 def counts(name: str) -> Iterator[tuple[str, int, Any, np.ndarray]]:
@@ -42,15 +43,16 @@ def counts(name: str) -> Iterator[tuple[str, int, Any, np.ndarray]]:
 
 
 def table(name: str) -> str:
-    """The counts of a ladder's rungs for an element, the 32-byte sectors that a warp's request touches, and the largest
-    difference from the result of the first rung."""
+    """The counts of a ladder's rungs for an element, the passes of shared memory and the 32-byte sectors of global
+    memory that a warp's request takes, and the largest difference from the result of the first rung."""
     rows = [[f"{name}, for each {EXAMPLES[name][0]}", *TITLES]]
     wanted = None
     for title, elements, total, result in counts(name):
         wanted = result if wanted is None else wanted
-        accesses = total.global_loads, total.global_stores, total.atomics, total.shared_loads
+        accesses = total.global_loads, total.global_stores, total.atomics, total.shared_loads, total.shared_requests
         numbers = [
             *(n / elements for n in accesses),
+            total.passes / max(1, total.shared_requests),
             total.sectors / total.global_requests,
             np.abs(result - wanted).max(),
         ]

@@ -9,7 +9,7 @@ from kernel_cases import CAPABILITIES, ON_HOST, Case, compile_case, run_checked,
 
 from miniflow.hostcuda import cuda
 from miniflow.kernels.ladders import __main__ as counted
-from miniflow.kernels.ladders import convolution, layer_norm, matmul, pooling, reduction, softmax
+from miniflow.kernels.ladders import convolution, layer_norm, matmul, pooling, reduction, softmax, transpose
 
 pytestmark = pytest.mark.filterwarnings("ignore:argument . is a NumPy array")
 
@@ -42,12 +42,20 @@ def window_maxima(x, size=3, step=1):
     return windows.max((3, 4))
 
 
+def transposed(x):
+    return x.T
+
+
 # ladder, its oracle in NumPy, and what it is tried on: shapes of arrays, then options
 SAMPLES = [
+    (transpose, transposed, [(1, 1)], {}),
+    (transpose, transposed, [(33, 70)], {}),
+    (transpose, transposed, [(96, 32)], {}),
     (matmul, matrix_product, [(1, 1), (1, 1)], {}),
     (matmul, matrix_product, [(15, 17), (17, 16)], {}),
     (matmul, matrix_product, [(65, 31), (31, 63)], {}),
     (matmul, matrix_product, [(5, 0), (0, 4)], {}),
+    (matmul, matrix_product, [(129, 9), (9, 257)], {}),
     (convolution, correlation, [(1, 1, 1, 1), (1, 1, 1, 1)], {}),
     (convolution, correlation, [(2, 3, 7, 9), (5, 3, 3, 2)], {}),
     (convolution, correlation, [(3, 2, 8, 11), (65, 2, 3, 3)], {"stride": 2, "padding": 1}),
@@ -59,6 +67,7 @@ SAMPLES = [
     (reduction, total, [(1,)], {}),
     (reduction, total, [(255,)], {}),
     (reduction, total, [(257,)], {}),
+    (reduction, total, [(513,)], {}),
     (reduction, total, [(16 * 256 + 1,)], {}),
     (softmax, probabilities, [(1, 1)], {}),
     (softmax, probabilities, [(7, 31)], {}),
@@ -119,7 +128,13 @@ HALO = (18 / 16) ** 2  # of windows of 3 x 3 with step 1
 
 # ladder -> rung -> reads, writes and atomics of an element, on the example that the ladders' __main__ shows
 COUNTS = {
-    "matmul": {"naive": (2 * 64, 1, 0), "tiled": (2 * 64 / 16, 1, 0), "register_tiled": (2 * 64 / 64, 1, 0)},
+    "transpose": {"naive": (1, 1, 0), "tiled": (1, 1, 0), "padded": (1, 1, 0)},
+    "matmul": {
+        "naive": (2 * 64, 1, 0),
+        "tiled": (2 * 64 / 16, 1, 0),
+        "register_tiled": (2 * 64 / 64, 1, 0),
+        "register_square": (2 * 64 / 128, 1, 0),
+    },
     "convolution": {"direct": (2 * 144, 1, 0), "im2col_tiled": (2 * 144 / 16, 1, 0), "convolve": (2 * 144 / 64, 1, 0)},
     "layer_norm": {
         "thread_rows": (5, 1, 0),
@@ -129,7 +144,10 @@ COUNTS = {
     },
     "reduction": {
         "atomic_sum": (1, 0, 1),
+        "divergent_sum": (1, 0, 1 / 256),
+        "strided_sum": (1, 0, 1 / 256),
         "tree_sum": (1, 0, 1 / 256),
+        "first_add_sum": (1, 0, 1 / 512),
         "shuffle_sum": (1, 0, THREADS_OF_GRID / 32 / 65536),
         "grid_sum": (1 + reduction.GRID / 65536, (reduction.GRID + 1) / 65536, 0),
     },
@@ -160,13 +178,46 @@ def test_reads_are_coalesced_from_the_second_rung_of_layer_norm_on():
 
 
 @on_host
+def test_writes_of_a_transpose_are_coalesced_and_a_padded_tile_has_no_conflicts():
+    found = {
+        rung: (total.sectors / total.global_requests, total.worst_conflict)
+        for rung, _, total, _ in counted.counts("transpose")
+    }
+    assert found == {"naive": ((4 + 32) / 2, 1), "tiled": (4, 32), "padded": (4, 1)}
+
+
+@on_host
+def test_divergence_and_conflicts_of_the_trees():
+    """Requests of warps for each block, and the worst conflict: 8 warps write 256 numbers, one reads the sum; in each
+    step a warp that works reads twice and writes once."""
+    found = {
+        rung: (total.shared_requests / 256, total.worst_conflict) for rung, _, total, _ in counted.counts("reduction")
+    }
+    warps = {"divergent_sum": [8, 8, 8, 8, 8, 4, 2, 1], "strided_sum": [4, 2, 1, 1, 1, 1, 1, 1]}
+    wanted = {rung: 8 + 1 + 3 * sum(of_steps) for rung, of_steps in warps.items()}
+    assert found["divergent_sum"] == (wanted["divergent_sum"], 1)
+    assert found["strided_sum"] == (wanted["strided_sum"], 8)
+    assert found["tree_sum"] == (wanted["strided_sum"], 1)
+    assert found["first_add_sum"] == (wanted["strided_sum"] / 2, 1)
+
+
+@on_host
+def test_what_products_read_from_shared_memory_and_its_conflicts():
+    """The threads of a warp need the same rows, and read them once for all."""
+    found = {
+        rung: (total.shared_loads / elements / 64, total.worst_conflict)
+        for rung, elements, total, _ in counted.counts("matmul")
+    }
+    assert found == {
+        "naive": (0, 1), "tiled": (2, 1), "register_tiled": (10 / 16, 2), "register_square": (16 / 64, 1),
+    }  # fmt: skip
+
+
+@on_host
 def test_the_table_that_is_printed():
     head, *rows = counted.table("pooling").splitlines()
-    assert (
-        head.split()
-        == "pooling, for each output global reads writes atomics shared reads sectors/request off by".split()
-    )
-    assert [row.split()[:5] + row.split()[6:] for row in rows] == [
+    assert head.split() == ["pooling,", "for", "each", "output", *" ".join(counted.TITLES).split()]
+    assert [row.split()[:5] + row.split()[8:] for row in rows] == [
         ["max_pool", "9", "2", "0", "0", "0"],
         ["tiled", "1.266", "1", "0", "9", "0"],
         ["separable", "1.266", "1", "0", "6.375", "0"],
@@ -180,7 +231,7 @@ def case(sample, rung):
     return Case(f"{rung}, {sample_name(sample)}", made.kernel, fresh, made.grid, made.block, made.shared, 1e-4)
 
 
-RAGGED = [SAMPLES[i] for i in (1, 6, 9, 14, 17, 22)]  # one of each ladder
+RAGGED = [next(s for s in SAMPLES if name_of(s[0]) == name and max(s[2][0]) > 1) for name in COUNTS]  # one of each
 CASES = [case(sample, rung) for sample in RAGGED for rung in COUNTS[name_of(sample[0])]]
 
 

@@ -148,9 +148,11 @@ passed = check(8)
 #
 # ## In miniflow's source
 #
-# `kernels/ladders/matmul.py` has the same ladder, and `kernels/matmul.py` the kernel that the library
-# runs: 64 x 64 outputs for a block, 8 x 2 for a thread, transposed inputs and a bias.
-# `python -m miniflow.kernels.ladders` counts the reads of all ladders. `miniflow/hostcuda/profile.py` is the profiler.
+# `kernels/ladders/matmul.py` has the same ladder with a rung more, 8 x 8 outputs for a thread, and says why the library
+# runs the one before it: `kernels/matmul.py`, 64 x 64 outputs for a block, 8 x 2 for a thread, transposed inputs.
+# `kernels/ladders/transpose.py` is about nothing but coalescing and bank conflicts, `kernels/ladders/reduction.py` adds
+# divergence. `python -m miniflow.kernels.ladders` counts the reads, requests and conflicts of all ladders.
+# `miniflow/hostcuda/profile.py` is the profiler.
 #
 # Further reading: NVIDIA, "CUDA C++ Programming Guide", the chapter on shared memory; Volkov and Demmel 2008,
 # "Benchmarking GPUs to tune dense linear algebra"; Williams, Waterman and Patterson 2009, "Roofline: an insightful
