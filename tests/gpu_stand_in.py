@@ -163,7 +163,7 @@ class Event:
 
 
 def host_to_device(dst: MemoryPointer, src: Any, size: int, stream: Stream) -> None:
-    """As of pageable memory: the source may change once this has returned."""
+    """As of pageable memory: the source may change once this has returned. (Of pinned memory it must not.)"""
     called("cuMemcpyHtoDAsync", stream)
     data = bytes(memoryview(src).cast("B"))
     stream.put(lambda: ctypes.memmove(dst.place, data, size))
@@ -233,6 +233,12 @@ def elapsed_time(start: Event, end: Event) -> float:
     return 1.0
 
 
+def pinned_array(shape: tuple, dtype: Any) -> np.ndarray:
+    """Memory of the host, with what lies there."""
+    called("cuMemHostAlloc")
+    return np.full(shape, 77, dtype)
+
+
 def select_device(number: int) -> Device:
     """Make a device current, for good."""
     contexts.stack.append(gpus[number])
@@ -248,7 +254,7 @@ vars(cuda).update(
     jit=jit, gpus=gpus, stream=made_in_context(Stream), default_stream=made_in_context(Stream),
     event=made_in_context(Event), event_elapsed_time=elapsed_time, select_device=select_device,
     current_context=current, get_current_device=current, synchronize=lambda: current().synchronize(),
-    is_available=lambda: True, cuda_error=lambda: None,
+    is_available=lambda: True, cuda_error=lambda: None, pinned_array=pinned_array,
 )  # fmt: skip
 
 

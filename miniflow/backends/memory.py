@@ -88,6 +88,22 @@ def move(array: Any, device: Any) -> Any:
     return _cuda().on_device(array, device.index)
 
 
+def pinned_like(array: Any) -> np.ndarray:
+    """An array on the CPU with the shape and dtype of one on a CUDA device, for the next two functions."""
+    return _cuda().pinned_like(array)
+
+
+def start_copy_to(target: np.ndarray, array: Any) -> Any:
+    """Start to copy an array of a CUDA device to the CPU. The result has `query()`, whether the values are there, and
+    `synchronize()`, which waits for them."""
+    return _cuda().start_copy_to(target, array)
+
+
+def start_copy_from(source: np.ndarray, array: Any) -> None:
+    """Fill an array of a CUDA device with values of the CPU, without waiting."""
+    _cuda().start_copy_from(source, array)
+
+
 def to_host(array: Any) -> np.ndarray:
     """The values as a NumPy array: the array itself on the CPU, else a copy, which waits for the device."""
     return array if isinstance(array, np.ndarray) else array.numpy()

@@ -221,6 +221,29 @@ def from_host(array: np.ndarray, device_index: int) -> DeviceArray:
     return result
 
 
+def pinned_like(x: DeviceArray) -> np.ndarray:
+    """An array of the host with the shape and dtype of `x`, for `start_copy_to` and `start_copy_from`."""
+    return driver().pinned(x.shape, x.dtype, x.device_index)
+
+
+def start_copy_to(target: np.ndarray, x: DeviceArray) -> streams.Event:
+    """Start to copy a row-major array into a pinned one; the work of the current stream goes on meanwhile.
+
+    Returns:
+        What says when the values are there.
+    """
+    stream = streams.copying(x.device_index)
+    stream.wait_stream(streams.current(x.device_index))
+    driver().start_copy_to_host(target, x.layout, x.block, stream.raw)
+    x.block.record_stream(stream)
+    return stream.record_event()
+
+
+def start_copy_from(source: np.ndarray, x: DeviceArray) -> None:
+    """Fill a row-major array with the values of a pinned one, which later work of the current stream sees."""
+    driver().copy_to_device(x.layout, source, x.block, streams.current(x.device_index).raw)
+
+
 def on_device(x: DeviceArray, device_index: int) -> DeviceArray:
     """A row-major copy of an array on another device, which does not pass through the host."""
     source, target = contiguous(x), empty(x.shape, x.dtype, device_index)

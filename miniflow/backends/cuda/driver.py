@@ -66,6 +66,14 @@ class HostDriver:
         """Copy an array of the device into a row-major array of the host."""
         np.copyto(target, layout)
 
+    def start_copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
+        """As `copy_to_host`, but the values are there when the stream is done."""
+        self.copy_to_host(target, layout, block, stream)
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any, device_index: int) -> np.ndarray:
+        """Memory of the host that the device copies from and to while the CPU goes on."""
+        return np.empty(shape, dtype)
+
     def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the host into a row-major array of the device."""
         np.copyto(layout, source)
@@ -116,6 +124,16 @@ class GpuDriver:
         with selected(block.device_index):
             numba_cuda.copy_to_host(target, layout, block.device_index, stream)
             stream.synchronize()
+
+    def start_copy_to_host(self, target: np.ndarray, layout: np.ndarray, block: Block, stream: Any) -> None:
+        """As `copy_to_host`, but the values are there when the stream is done, if `target` is pinned."""
+        with selected(block.device_index):
+            numba_cuda.copy_to_host(target, layout, block.device_index, stream)
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any, device_index: int) -> np.ndarray:
+        """Memory of the host that the device copies from and to while the CPU goes on."""
+        with selected(device_index):
+            return cuda.pinned_array(shape, dtype)
 
     def copy_to_device(self, layout: np.ndarray, source: np.ndarray, block: Block, stream: Any) -> None:
         """Copy a row-major array of the host into a row-major array of the device."""

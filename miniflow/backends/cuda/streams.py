@@ -121,6 +121,12 @@ def default(device_index: int) -> Stream:
         return _defaults[device_index]
 
 
+@functools.cache
+def copying(device_index: int) -> Stream:
+    """The stream of a device that copies to the host while others compute."""
+    return Stream(device_index)
+
+
 def current(device_index: int) -> Stream:
     """The stream into which this thread puts its work on a device."""
     current_stream = _current.streams.get(device_index)

@@ -1,7 +1,9 @@
 """Data parallel training of local tensors: every rank has the whole model and a part of the batch.
 
 The gradients are averaged over the ranks while backward goes on: they are copied into buckets, in about the order in
-which backward makes them, and a bucket that is full starts an all-reduce that does not wait.
+which backward makes them, and a bucket that is full starts an all-reduce that does not wait. Where MPI cannot read the
+memory of a CUDA device, a full bucket is first copied to pinned memory of the CPU, by a stream of its own, and the
+all-reduce starts when the next one is full.
 
 Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 """
@@ -162,37 +164,59 @@ class Bucket:
         parameters: in order.
         flat: their gradients, then the sums over the ranks; half precision is summed in float32.
         parts: the part of each parameter, in its shape.
+        sent: what the ranks send: `flat`, or pinned memory where MPI reads none of devices.
         ready: how many of them are there.
+        arrived: tells when the gradients are in pinned memory.
         wait: ends the all-reduce, once it runs.
     """
 
     def __init__(self, parameters: list[Tensor], group: ProcessGroup | None):
         self.parameters, self.ranks = parameters, collectives.ranks_of(group)
         dtype = np.result_type(parameters[0]._array.dtype, np.float32)
-        self.device = world.receiving(parameters[0].device)
-        self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, self.device)
+        device = parameters[0].device
+        self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, device)
+        self.sent = self.flat if world.receiving(device) == device else memory.pinned_like(self.flat)
         ends = itertools.accumulate([p.numel() for p in parameters])
         self.parts = [self.flat[i - p.numel() : i].reshape(p.shape) for p, i in zip(parameters, ends, strict=True)]
         self.ready = 0
+        self.arrived: Any = None
         self.wait: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begin to add up over the ranks."""
-        parts = {r: self.flat for r in world.owned() if r in self.ranks}
+        """Begin to add up over the ranks, or to copy the gradients to where these send from."""
         for listen in listeners:
             listen(f"all-reduce of the gradients {collectives.described(self.flat)}", self.ranks)
-        self.wait = world.communicator().start_all_reduce(parts, self.ranks)
+        if self.sent is self.flat:
+            self.send()
+        else:
+            self.arrived = memory.start_copy_to(self.sent, self.flat)
+
+    def send(self) -> None:
+        """Begin to add up over the ranks, once the gradients are there; nothing if that has begun."""
+        if self.wait is None:
+            if self.arrived is not None:
+                self.arrived.synchronize()
+            parts = {r: self.sent for r in world.owned() if r in self.ranks}
+            self.wait = world.communicator().start_all_reduce(parts, self.ranks)
+
+    def complete(self) -> None:
+        """Wait for the sums."""
+        self.send()
+        self.wait()
+        self.arrived = self.wait = None
 
     def finish(self, divisor: int) -> None:
         """Wait for the sums, and write them into the gradients, divided by a number of ranks."""
-        self.wait()
+        self.complete()
+        if self.sent is not self.flat:
+            memory.start_copy_from(self.sent, self.flat)
         Tensor._wrap(self.flat).div_(divisor)
         for p, mean in zip(self.parameters, self.parts, strict=True):
             if p._edge is None:  # frozen since
                 continue
-            memory.copy_into(p._grad._array, memory.move(mean, p.device))
+            memory.copy_into(p._grad._array, mean)
             p._grad._written()
-        self.ready, self.wait = 0, None
+        self.ready = 0
 
 
 BUFFERS, GRADIENTS = 1, 2  # what ranks announce
@@ -304,7 +328,7 @@ class Reducer:
                 memory.fill(bucket.flat, 0)
                 bucket.start()
             for bucket in self.buckets:
-                bucket.wait()
+                bucket.complete()
         self.spread([*self.module.parameters(), *self.module.buffers()])
 
     def prepare(self, output: Any) -> Any:
@@ -365,8 +389,11 @@ class Reducer:
             if self.started == 0:
                 self.announce(GRADIENTS)
             bucket.start()
+            if self.started > 0:  # all ranks send at the same place among their collectives: not as soon as they can
+                self.buckets[self.started - 1].send()
             self.started += 1
         if self.started == len(self.buckets):
+            self.buckets[-1].send()
             for bucket in self.buckets:
                 bucket.finish(self.divisor)
             self.started, self.pending = 0, False
@@ -378,7 +405,7 @@ class Reducer:
         if p._edge is None:
             Tensor._wrap(bucket.parts[k]).zero_()
             return
-        memory.copy_into(bucket.parts[k], memory.move(p._grad._array, bucket.device))
+        memory.copy_into(bucket.parts[k], p._grad._array)
 
 
 class Tie(Function):
