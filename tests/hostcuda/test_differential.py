@@ -50,7 +50,7 @@ any_sync|all_sync|eq_sync|ballot_sync|match_any_sync|shfl_sync|shfl_up_sync|shfl
 int8(|uint8(|int16(|uint16(|int32(|uint32(|np.uint64(|np.float32(h|np.float32(|np.float64(|//|%|<<|>>|int(z
 rec[i].n|rec[i]['small']|la, lb = lb, la|s0, s1 = s1, s0|shared.array((2, |shared.array(0, |local.array|atomic.add
 atomic.max|atomic.min|atomic.xor|exchanged(|helper(|tmp = |pair|gridsize|blockIdx.y| if | and | or |not |<= |.size
-taken|whole.sync()|counters|2**60 + 1|np.float64(d)|d * d|d *= |out[|+=|//=|>>=|^=|cuda.grid(1)|threadIdx.y
+taken|whole.sync()|counters|2**60 + 1|np.float64(d)|d * d|d += |out[|+=|//=|>>=|^=|cuda.grid(1)|threadIdx.y
 """.replace("\n", "|").split("|")
 
 
