@@ -79,3 +79,9 @@ def assert_elements(got: np.ndarray, want: np.ndarray, rtol: float | None, atol:
 
 def identical(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a == b) | ((a != a) & (b != b))
+
+
+def add_note(error: Exception, text: str) -> None:
+    """Say more about an error; before Python 3.11 errors have no notes."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)

@@ -103,7 +103,7 @@ def matches(definition: ast.FunctionDef, function: Callable) -> bool:
         return {*c.co_names, *c.co_freevars}.union(*inner).difference(c.co_cellvars)
 
     def traits(c: CodeType) -> tuple:
-        constants = {repr(k) for k in c.co_consts if not isinstance(k, CodeType)} - docstrings
+        constants = set(constants_of(c)) - docstrings
         name = "" if "<lambda>" in (c.co_name, code.co_name) else c.co_name
         return name, c.co_argcount, c.co_varnames, names(c), c.co_cellvars, constants
 
@@ -157,10 +157,16 @@ def typed_at_prompt(function: Callable) -> tuple[list[str], int] | None:
     return None
 
 
+def constants_of(code: CodeType) -> list[str]:
+    """What a function's constants print, without functions in it and, before Python 3.11, their qualified names."""
+    inner = tuple(f"<locals>.{c.co_name}" for c in code.co_consts if isinstance(c, CodeType))
+    constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
+    return [repr(c) for c in constants if not (isinstance(c, str) and c.endswith(inner))]
+
+
 def behaviour_of(code: CodeType) -> tuple:
     """All of a function's code but where it stands."""
-    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants_of(code)
 
 
 def last_line(code: CodeType) -> int:

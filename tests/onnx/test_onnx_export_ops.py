@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from checks import assert_close
-from compare import count_comparison
+from compare import add_note, count_comparison
 from running import run, tensors
 from samples import ROWS, Row, Sample
 
@@ -72,7 +72,7 @@ def check_row(row: Row, opset: int, brief: bool) -> None:
             check(Called(sample, row.function), arrays, opset)
         except (OnnxError, GraphError) as error:
             if opset >= NEEDED.get(row.name, 0) and row.name not in REFUSED:
-                error.add_note(f"sample {sample}")
+                add_note(error, f"sample {sample}")
                 raise
             assert (
                 REFUSED.get(row.name, "opset") in str(error)

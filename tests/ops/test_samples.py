@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from checks import as_array, as_tuple, assert_close, assert_same, check_op
+from compare import add_note
 from samples import POINTWISE, ROWS, SPECIAL, Row, Sample
 
 import miniflow as flow
@@ -82,7 +83,7 @@ def check(row: Row, sample: Sample, dtypes: Sequence[str]) -> None:
     try:
         check_sample(row, sample, rules)
     except Exception as error:
-        error.add_note(f"sample {row}{sample}")
+        add_note(error, f"sample {row}{sample}")
         raise
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare import count_comparison
+from compare import add_note, count_comparison
 from database import Unknown, compare_gradients, compare_values, converted, flat, torch
 
 import miniflow as flow
@@ -68,5 +68,5 @@ def test_layers(name, training):
             except Unknown:
                 pass
             except Exception as error:
-                error.add_note(f"{case.desc}: {case.constructor_input.args} {case.constructor_input.kwargs}"[:500])
+                add_note(error, f"{case.desc}: {case.constructor_input.args} {case.constructor_input.kwargs}"[:500])
                 raise

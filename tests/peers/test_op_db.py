@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare import count_comparison
+from compare import add_note, count_comparison
 from database import Unknown, compare_gradients, compare_memory, compare_values, converted, flat, torch
 
 import miniflow as flow
@@ -131,6 +131,6 @@ def test_samples(name):
             except REFUSALS as error:
                 refusals.append(f"{kind} {sample.summary()[:200]}: {type(error).__name__}: {error}")
             except Exception as error:
-                error.add_note(f"{kind} {sample.summary()[:400]}")
+                add_note(error, f"{kind} {sample.summary()[:400]}")
                 raise
     assert bool(refusals) == (name in REFUSED), "\n".join(refusals) or "nothing is refused any more"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import check_against_torch
+from compare import add_note
 from samples import FLOATS, POINTWISE, ROWS, SPECIAL, Row, Sample
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
@@ -38,7 +39,7 @@ def compare(row: Row, sample: Sample, args: Sequence[Any], dtype: str) -> None:
     try:
         check_against_torch(sample.bound_to(row.function), of_tensors, args, dtype=dtype, grad=grad, **tolerance)
     except Exception as error:
-        error.add_note(f"sample {row}{sample} in {dtype}")
+        add_note(error, f"sample {row}{sample} in {dtype}")
         raise
 
 
