@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,9 @@ ON_EVERY_DEVICE = (
     "ops",
     "optim",
 )  # folders whose tests run on every device; also modules that say so
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: programs of tests heed Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["scripts"]  # programs that peers/test_scripts.py runs
 LEFT_OUT = ("slow", "peers", "ptx", "notebooks")  # markers whose tests `pytest` alone does not run
