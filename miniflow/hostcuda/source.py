@@ -55,14 +55,18 @@ def read(function: Callable) -> Source:
 def definition_in(lines: list[str], first: int, function: Callable) -> ast.FunctionDef:
     """The definition of a function, without decorators, in some lines."""
     filename = function.__code__.co_filename
-    tree = parse_lines(textwrap.dedent("".join(lines)), filename, first)
-    (definition,) = tree.body if len(tree.body) == 1 else (None,)
-    if function.__name__ == "<lambda>":
+    is_lambda = function.__name__ == "<lambda>"
+    tree = parse_lines(textwrap.dedent("".join(lines)))
+    if tree is None and is_lambda:
+        raise UnsupportedKernelError(f"{filename}:{first}: this lambda cannot be read: give it a line of its own")
+    (definition,) = tree.body if tree is not None and len(tree.body) == 1 else (None,)
+    if is_lambda:
         definition = lambda_as_definition(tree, function)
-    if not isinstance(definition, ast.FunctionDef):
+    if isinstance(definition, ast.AsyncFunctionDef):
         raise UnsupportedKernelError(f"{filename}:{first}: a kernel is a function or a lambda, not async def")
-    definition.decorator_list = []
-    if not matches(definition, function):
+    if isinstance(definition, ast.FunctionDef):
+        definition.decorator_list = []
+    if not isinstance(definition, ast.FunctionDef) or not matches(definition, function):
         raise UnsupportedKernelError(
             f"{filename}:{first}: what stands there is not {function.__name__} as it was imported: "
             "the file has changed since; import it again"
@@ -70,14 +74,14 @@ def definition_in(lines: list[str], first: int, function: Callable) -> ast.Funct
     return definition
 
 
-def parse_lines(text: str, filename: str, first: int) -> ast.Module:
+def parse_lines(text: str) -> ast.Module | None:
     """The tree of some lines; a lambda may stand in a line that is no statement by itself, as within a call."""
     for attempt in (text, f"({text.strip()})", f"({text.strip().rstrip(',')})", text.strip().removeprefix("return ")):
         try:
             return ast.parse(attempt)
         except SyntaxError:
             continue
-    raise UnsupportedKernelError(f"{filename}:{first}: this lambda cannot be read: give it a line of its own")
+    return None
 
 
 def lambda_as_definition(tree: ast.Module, function: Callable) -> ast.FunctionDef | None:
