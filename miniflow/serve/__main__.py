@@ -15,6 +15,14 @@ from miniflow.serve.server import find_triton, run
 FAILURES = (ArgumentError, CheckpointError, GraphError)
 
 
+def port(text: str) -> int:
+    """The number of a port; argparse says what is wrong with another text."""
+    number = int(text)
+    if not 0 <= number < 2**16:
+        raise argparse.ArgumentTypeError(f"got {text}; expected 0 to 65535")
+    return number
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; a wrong one ends the program with code 2."""
     parser = argparse.ArgumentParser(
@@ -28,7 +36,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--engine", choices=["triton", "python"], help="what answers requests; by default triton, if it is installed"
     )
     parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
-    parser.add_argument("--http-port", type=int, default=8000)
+    parser.add_argument("--http-port", type=port, default=8000)
     parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
     parser.add_argument("--max-batch-size", type=int, help="rows that may be joined; 0: shapes of the saved graph")
     for engine in ("openvino", "tensorrt"):

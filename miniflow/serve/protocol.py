@@ -107,6 +107,7 @@ def kind_of(entry: dict[str, Any]) -> tuple[str, np.dtype, tuple[int, ...]]:
     known = isinstance(datatype, str) and datatype in DTYPES
     require(known, f"{name:.80} of datatype {datatype!r:.40}", f"one of {', '.join(DTYPES)}")
     good = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+    good = good and prod(filter(None, shape)) < 2**40  # NumPy refuses more, also where another size is 0
     require(good, f"{name:.80} of shape {shape!r:.80}", "a list of sizes")
     return name, DTYPES[datatype], tuple(shape)
 

@@ -13,6 +13,7 @@ Source: the documentation of https://github.com/Oneflow-Inc/serving.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def prepare(
     failures = []
     for model in found:
         try:
-            prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
+            with writing("serve", model):
+                prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
         except (ArgumentError, CheckpointError, GraphError) as error:
             failures.append(error)
     if failures:
@@ -124,6 +126,10 @@ def prepare_model(
     model: Path, names: bool = False, max_batch_size: int | None = None, engine: str | None = None
 ) -> None:
     """Write what is missing in the folder of one model; see `prepare`."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
+        raise ArgumentError(
+            f"serve: got a model {model.name!r}; expected a name of letters of ASCII, digits, _ . and -"
+        )
     if (model / GRAPH).exists():
         target = model / "1" / "model"
         target.mkdir(parents=True)
@@ -145,6 +151,10 @@ def config_of(saved: SavedModel, name: str, names: bool, max_batch_size: int | N
     """The config of a saved graph."""
     if max_batch_size is None:
         max_batch_size = max(saved.rows, LARGEST_BATCH) if saved.can_resize else saved.rows
+    most = 2**31 - 1 if saved.can_resize else saved.rows
+    if not 0 <= max_batch_size <= most:
+        why = "" if saved.can_resize else ", the rows with which the graph was saved: it cannot compute others"
+        raise ArgumentError(f"{name}: got max_batch_size={max_batch_size}; expected 0 to {most}{why}")
     config = message_class()(name=name, backend="python", max_batch_size=max_batch_size)
     for tensors, found in ((config.input, saved.inputs), (config.output, saved.outputs)):
         for i, tensor in enumerate(found):

@@ -57,6 +57,10 @@ WRONG = {
     "an unknown datatype": (changed(datatype="FP8"), "INPUT_0 of datatype 'FP8'; expected one of BOOL, UINT8"),
     "another datatype": (changed(datatype="FP64"), "network: INPUT_0 has FP64; expected FP32"),
     "no shape": (without("shape"), "INPUT_0 of shape None; expected a list of sizes"),
+    "a shape that no array has": (
+        changed(shape=[0, 2**39, 2**39], data=[]),
+        "INPUT_0 of shape [0, 549755813888, 549755813888]; expected a list",
+    ),
     "a negative size": (changed(shape=[1, 1, -8, 8]), "INPUT_0 of shape [1, 1, -8, 8]; expected a list of sizes"),
     "a size that is no integer": (changed(shape=[1, 1, 8.0, 8]), "expected a list of sizes"),
     "a size without end": (changed(shape=[2**70]), "expected a list of sizes"),

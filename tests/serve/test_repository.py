@@ -226,3 +226,19 @@ def test_configs_that_say_less(tmp_path):
     model = ServedModel(tmp_path / "pair")
     (found,) = model.answer([{"INPUT_0": flow.zeros(1, 3), "INPUT_1": flow.tensor([[5.0, -1.0, 0.0]])}])
     assert {name: y.tolist() for name, y in found.items()} == {"OUTPUT_1": [[1, 0, 0]]}
+
+
+@pytest.mark.parametrize("most", [-3, 2**31])
+def test_a_batch_size_that_cannot_be_is_refused_before_it_is_written(tmp_path, most):
+    flow.save(pair(), tmp_path / "pair")
+    with pytest.raises(ArgumentError, match=rf"pair: got max_batch_size={most}; expected 0 to 2147483647"):
+        prepare(tmp_path, max_batch_size=most)
+    assert not (tmp_path / "pair" / "config.pbtxt").exists()
+
+
+def test_names_that_triton_does_not_take_are_refused(tmp_path):
+    flow.save(pair(), tmp_path / "a pair")
+    flow.save(pair(), tmp_path / "pair")
+    with pytest.raises(ArgumentError, match="got a model 'a pair'; expected a name of letters of ASCII"):
+        prepare(tmp_path)
+    assert (tmp_path / "pair" / "config.pbtxt").exists()
