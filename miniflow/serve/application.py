@@ -185,6 +185,7 @@ def run(application: Starlette, host: str = "127.0.0.1", port: int = 8000) -> in
     """
     try:
         listening = socket.create_server((host, port))
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else bodies wait for ACKs of the headers
     except OSError as error:
         raise ArgumentError(f"serve: got {host}:{port}; expected an address that is free: {error.strerror}") from error
     signal.signal(signal.SIGTERM, signal.default_int_handler)
