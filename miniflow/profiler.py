@@ -20,7 +20,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -68,11 +68,14 @@ class ProfilerAction(enum.Enum):
     RECORD_AND_SAVE = 3
 
 
+RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """For `profile`: after `skip_first` steps, cycles of `wait` steps that are not measured, `warmup` that are measured
-    and forgotten, and `active` whose events are kept. Source: `torch.profiler.schedule`.
+    """For `profile`: after `skip_first` steps, cycles of `wait` and `warmup` steps whose events are not kept, and
+    `active` ones whose events are. Source: `torch.profiler.schedule`.
 
     Args:
         repeat: the number of cycles; 0 for as many as there are.
@@ -306,7 +309,13 @@ class profile:
         self._begin_step()
 
     def stop(self) -> None:
-        """Measure no more, as the end of `with` does."""
+        """Measure no more, as the end of `with` does.
+
+        Raises:
+            ArgumentError: if it is not on in this thread.
+        """
+        if modes.profiler is not self:
+            raise ArgumentError("profile.stop: it is not on in this thread; call start() first")
         self._end_step(last=True)
         modes.profiler = None
         for op, kernels in self._tables.items():
@@ -321,9 +330,9 @@ class profile:
         self.stop()
 
     def _begin_step(self) -> None:
-        previous = self.action
+        goes_on = self.action is ProfilerAction.RECORD
         self.action = ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
-        if previous in (ProfilerAction.WARMUP, ProfilerAction.RECORD_AND_SAVE):
+        if self.action in RECORDING and not goes_on:  # until then the events of the last cycle can be looked at
             self._events.clear()
         if self.schedule is not None or self.step_num:
             self._step = self.range(f"ProfilerStep#{self.step_num}")
@@ -346,10 +355,11 @@ class profile:
             yield event
         finally:
             event.end = time.perf_counter_ns()
-            self._open.pop()
-            if self._open:
-                self._open[-1].children += event.end - event.start
-            if self.action is not ProfilerAction.NONE:
+            position = self._open.index(event)  # not the last where a step ends within a range
+            del self._open[position]
+            if position:
+                self._open[position - 1].children += event.end - event.start
+            if self.action in RECORDING:
                 self._events.append(event)
 
     def each(self, name: str, items: Iterable) -> Iterator:
@@ -362,18 +372,14 @@ class profile:
                 return
             yield item
 
-    def timed(self, op: type[Op], kernel: Callable) -> Callable:
-        """The kernel, each call of which is an event."""
-
-        def run(*arrays: Any, **attrs: Any) -> Any:
-            with self.range(op.function_name, is_operator=True) as event:
-                results = kernel(*arrays, **attrs)
-                if any(getattr(x, "device_index", None) is not None for x in arrays) and cuda.is_available():
-                    cuda.synchronize()
-            self._describe(event, op, results, arrays, attrs)
-            return results
-
-        return run
+    def call(self, op: type[Op], kernel: Callable, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """What the kernel of an operator returns; the call is an event."""
+        with self.range(op.function_name, is_operator=True) as event:
+            results = kernel(*arrays, **attrs)
+            if cuda.is_available() and any(hasattr(x, "device_index") for x in _arrays_in(arrays)):
+                cuda.synchronize()
+        self._describe(event, op, results, arrays, attrs)
+        return results
 
     def _describe(self, event: Event, op: type[Op], results: Any, arrays: Any, attrs: dict[str, Any]) -> None:
         operands, outputs = list(_arrays_in(arrays)), list(_arrays_in(results))
@@ -481,7 +487,7 @@ class _TimedKernels(dict):
 
         def run(*arrays: Any, **attrs: Any) -> Any:  # of other threads nothing is measured
             profiler = modes.profiler
-            return (kernel if profiler is None else profiler.timed(self.op, kernel))(*arrays, **attrs)
+            return kernel(*arrays, **attrs) if profiler is None else profiler.call(self.op, kernel, arrays, attrs)
 
         super().__setitem__(kind, run)
 

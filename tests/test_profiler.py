@@ -166,6 +166,23 @@ def test_a_schedule_keeps_the_active_steps():
     steps = [[row.key for row in trace if row.key.startswith("ProfilerStep")] for trace in traces]
     assert steps == [["ProfilerStep#3", "ProfilerStep#4"], ["ProfilerStep#7", "ProfilerStep#8"]]
     assert [next(row.count for row in trace if row.key == "backward") for trace in traces] == [2, 2]
+    kept = [row.key for row in prof.key_averages() if row.key.startswith("ProfilerStep")]
+    assert kept == ["ProfilerStep#7", "ProfilerStep#8"], "the last cycle can be looked at, at the end too"
+
+
+def test_a_range_may_hold_steps():
+    with profile(schedule=schedule(wait=0, warmup=0, active=3)) as prof:
+        with record_function("epoch"):
+            for _ in range(2):
+                flow.ones(2).exp()
+                prof.step()
+        flow.ones(2).log()
+    events = {event.name: event for event in prof.events()}
+    first, second, epoch = (events[name] for name in ("ProfilerStep#0", "ProfilerStep#1", "epoch"))
+    assert first.start <= epoch.start <= first.end <= second.start <= second.end <= epoch.end
+    assert first.children == 0, "the range outlives the step, and what was called is in the range"
+    assert all(event.children < event.end - event.start for event in prof.events())
+    assert events["ProfilerStep#2"].start <= events["log"].start and events["log"].end <= events["ProfilerStep#2"].end
 
 
 def test_without_a_schedule_the_trace_is_ready_at_the_end():
@@ -211,6 +228,8 @@ def test_errors_pass_through_and_leave_no_profile_behind():
 def test_a_second_profile_is_refused():
     with profile(), pytest.raises(ArgumentError, match="another profile is on"):
         profile().start()
+    with pytest.raises(ArgumentError, match="profile.stop: it is not on in this thread"):
+        profile().stop()
 
 
 # what comes out

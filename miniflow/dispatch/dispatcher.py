@@ -288,7 +288,10 @@ def update(
             first.update(op, arrays, attrs)
         else:
             run = kernel_of(device.type, op.__name__).run
-            (run if modes.profiler is None else modes.profiler.timed(op, run))(*arrays, **attrs)
+            if modes.profiler is None:
+                run(*arrays, **attrs)
+            else:
+                modes.profiler.call(op, run, arrays, attrs)
     for position in op.mutates:
         for x in groups[position]:
             if x is not None:

@@ -73,9 +73,8 @@ def read_config(model: str | os.PathLike) -> Any:
     try:
         return text_format.Parse(path.read_text(encoding="utf-8"), message_class()(), allow_unknown_field=True)
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
-        raise ArgumentError(
-            f"serve: cannot read {path}: {error}; `python -m miniflow.serve prepare` writes it"
-        ) from error
+        remedy = "mend it, or delete it: `python -m miniflow.serve prepare` writes one where there is none"
+        raise ArgumentError(f"serve: cannot read {path}: {error}; {remedy}") from error
 
 
 def write_config(model: str | os.PathLike, config: Any) -> None:
