@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Launch = tuple[Any, Any, Any, Sequence[np.ndarray]]
 """Kernel, grid, block, and the arrays, of which the last one is `out`."""
 PANEL, EMPTY = (3.8, 2.6), 0.4  # inches of a panel, and of the height of a row without one
+WIDEST = 4  # panels beside each other
 LINE = 50  # characters of a title above one panel
 
 
@@ -35,15 +36,16 @@ def draw_attempts(attempts: Mapping[str, ModuleType], launch_of: Callable[[Modul
         the figure, or None if no attempt accesses memory.
     """
     found = {title: touched(*launch_of(impl)) for title, impl in attempts.items()}
-    columns = max(len(panels) for _, panels in found.values())
+    columns = min(WIDEST, max(len(panels) for _, panels in found.values()))
     if not columns:
         return None
-    heights = [PANEL[1] if panels else EMPTY for _, panels in found.values()]
+    lines = [-(-len(panels) // columns) for _, panels in found.values()]
+    heights = [PANEL[1] * count or EMPTY for count in lines]
     figure = plt.figure(figsize=(PANEL[0] * columns, sum(heights)), layout="constrained")
     rows = figure.subfigures(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for row, (title, (text, panels)) in zip(rows, found.items(), strict=True):
+    for row, count, (title, (text, panels)) in zip(rows, lines, found.items(), strict=True):
         row.suptitle(shorten(f"{title}: {text}", LINE * columns, placeholder=" ..."), fontsize=10)
-        axes = row.subplots(1, columns, squeeze=False)[0]
+        axes = row.subplots(max(1, count), columns, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=False):
             draw_touches(axis, *panel)
         for axis in axes[len(panels) :]:
@@ -69,4 +71,4 @@ def touched(kernel: Any, grid: Any, block: Any, arrays: Sequence[np.ndarray]) ->
         if (touches.readers if verb == "read" else touches.writers)
     ]
     reads = profile.total.global_loads / arrays[-1].size
-    return text or f"{reads:.3g} reads of global memory for each result", panels
+    return text or f"reads of global memory for each result: {reads:.3g}", panels

@@ -20,6 +20,8 @@ def draw(impl):
         for name, most, delay in (("one by one", 1, 0), ("batches of 8", 8, 0), ("batches of 8, delay 10 ms", 8, 10)):
             found = [impl.percentile(latencies(impl, 1000 / rate, most, delay), share) for rate in rates]
             axis.loglog(rates, found, "o-", label=name)
+        axis.set_xticks(rates[::2], [str(rate) for rate in rates[::2]])
+        axis.set_xticks([], minor=True)
         axis.set(xlabel="requests in a second", ylabel="ms", title=f"p{100 * share:.0f}")
     axes[0].legend()
     return figure
