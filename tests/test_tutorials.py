@@ -273,7 +273,10 @@ def test_pictures_of_attempts():
     unguarded = written(found, solution.replace(guard, "    out[i] = x[i] + 10", 1))
     figure = attempts_drawn(found, "6.3", {"before": unguarded, "now": found.solution})
     titles = [row.get_suptitle() for row in figure.subfigs]
-    assert titles[0].startswith("before: out of bounds") and titles[1].startswith("now: 1 reads of global memory")
+    assert titles[0].startswith("before: out of bounds")
+    assert titles[1] == "now: reads of global memory for each result: 1"
     assert [len(row.axes) for row in figure.subfigs] == [2, 2]  # x, read, and out, written
     mute = attempts_drawn(found, "6.3", {"before": stub, "now": found.solution}).subfigs[0]
     assert mute.get_suptitle() == "before: not written"
+    tiled = attempts_drawn(lesson(8), "8.3", {"now": lesson(8).solution})
+    assert len(tiled.subfigs[0].axes) == 8 and tiled.get_figwidth() < 16, "seven panels stand in two lines of four"
