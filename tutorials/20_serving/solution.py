@@ -26,7 +26,7 @@ def values(entry, raw=None):
         raise ValueError(f"unknown datatype {entry['datatype']}")
     dtype, shape = DTYPES[entry["datatype"]], entry["shape"]
     array = np.array(entry["data"], dtype) if raw is None else np.frombuffer(raw, dtype)
-    if min(shape, default=0) < 0 or array.size != math.prod(shape):
+    if any(n < 0 for n in shape) or array.size != math.prod(shape):
         raise ValueError(f"{array.size} numbers for the shape {shape}")
     return array.reshape(shape)
     # end
