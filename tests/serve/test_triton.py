@@ -284,7 +284,7 @@ def test_mutations_leave_it_alive(server, graphs):
             status, _, answer = server.post("models/network/infer", mutated(form, generator), given)
         except HTTPException:
             pytest.fail(f"no response to request {i}")
-        assert status == 200 or json.loads(answer)["error"]
+        assert status == 200 or json.loads(answer.decode(errors="replace"))["error"]  # repeats names in any bytes
         statuses.append(status)
     assert {200, 400} <= set(statuses) <= {200, 400, 404, 500}
     x = rows()
