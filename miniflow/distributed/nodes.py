@@ -22,6 +22,7 @@ from typing import IO
 from miniflow.distributed import output
 
 START = 'eval "$MINIFLOW_RANK"'  # each machine has its own command in its environment
+SECONDS_TO_END = 2.0  # for mpiexec, after the proxy of a machine has
 
 
 def limit() -> float:
@@ -64,10 +65,13 @@ def first(
     for node, stream in streams.items():
         tell(stream, commands[node])
     local_proxy = proxy(mpiexec, commands[0], environment)
-    for node, stream in streams.items():
-        threading.Thread(target=end_without, args=(node, stream, process), daemon=True).start()
+    ends = {0: local_proxy.wait} | {node: stream.readline for node, stream in streams.items()}
+    lost: list[int] = []
+    for node, wait in ends.items():
+        threading.Thread(target=end_without, args=(node, wait, process, lost), daemon=True).start()
     with output.in_lines(process):
         status = process.wait()
+    status = 1 if lost else status
     local_proxy.wait()
     for stream in streams.values():
         with contextlib.suppress(OSError):
@@ -75,12 +79,24 @@ def first(
     return status
 
 
-def end_without(node: int, stream: IO[str], process: subprocess.Popen) -> None:
-    """End all when the launcher of a node has ended, which says nothing as long as it runs."""
+def end_without(node: int, wait: Callable, process: subprocess.Popen, lost: list[int]) -> None:
+    """End all when a node has ended: its ranks together, by a failure, or its launcher.
+
+    When a rank calls `MPI_Abort` the proxy of its machine ends, and mpiexec, which should end the others, may not.
+
+    Args:
+        node: its number.
+        wait: returns when the node's proxy or its launcher has ended; the launcher says nothing else meanwhile.
+        process: mpiexec.
+        lost: takes the number if this had to end mpiexec.
+    """
     with contextlib.suppress(OSError):
-        stream.readline()
-    if process.poll() is None:
-        print(f"launch: the launcher of node {node} has ended", file=sys.stderr)
+        wait()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        print(f"launch: node {node} has ended, and with it all", file=sys.stderr)
+        lost.append(node)
         process.terminate()
 
 
@@ -120,7 +136,8 @@ def other(
     arguments = json.loads(stream.readline() or '"node 0 is gone"')
     if isinstance(arguments, str):
         sys.exit(f"launch: {arguments}")
-    proxy(mpiexec, arguments, environment).wait()
+    status = proxy(mpiexec, arguments, environment).wait()
+    tell(stream, status)
     return json.loads(stream.readline() or "1")
 
 

@@ -22,7 +22,8 @@ OF_DIGAMMA = tuple([float(b / (2 * j)) for j, b in enumerate(BERNOULLI[:8], 1)])
 OF_ZETA = tuple([float(b / math.factorial(2 * j)) for j, b in enumerate(BERNOULLI, 1)])  # B_2j / (2j)!
 
 
-compiled = njit(error_model="numpy")
+compiled = njit(error_model="numpy", fastmath=False)
+"""Decorates a part: without `fastmath` it would take the caller's, and round differently in different callers."""
 
 
 @compiled

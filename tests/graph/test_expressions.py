@@ -1,11 +1,18 @@
 """Every pointwise operator that can be fused: in a region it gives what its own kernel gives, on both devices."""
 
+import importlib
+import pkgutil
+import sys
+
 import numpy as np
 import op_classes
 import pytest
+from numba.core.dispatcher import Dispatcher
 from programs import ProgramBuilder, assert_same_results, op_names
 
 import miniflow as flow
+import miniflow.backends.cpu
+import miniflow.formulas
 from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.codegen import expressions
 from miniflow.graph.codegen.expressions import is_fusible
@@ -67,6 +74,22 @@ def test_a_region_has_the_bits_of_single_kernels(kind):
         before = b.build(*every_op(b, kind))
         assert len(before.instructions) > 40
         assert_same_results(before, fused(before))
+
+
+def test_compiled_functions_choose_their_rounding():
+    """Without `fastmath` one is compiled with that of its first caller: bits would depend on what ran before."""
+    for package in (miniflow.backends.cpu, miniflow.formulas):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    modules = [
+        m for name, m in list(sys.modules.items()) if name.startswith(("miniflow.backends", "miniflow.formulas"))
+    ]
+    functions = {f.py_func: f.targetoptions for m in modules for f in vars(m).values() if isinstance(f, Dispatcher)}
+    assert len(functions) > 60
+    inherit = {f.__qualname__ for f, o in functions.items() if "fastmath" not in o and o.get("inline") != "always"} - {
+        "first_outside"
+    }  # of integers
+    assert not inherit, f"without fastmath: {inherit}"
 
 
 def test_on_cuda():

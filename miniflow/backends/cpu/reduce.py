@@ -75,7 +75,7 @@ def _sum_rows(x, out, divisor):
         out[a] = sums / divisor
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(cache=True, error_model="numpy", fastmath=False)
 def _sum_columns(x, out, divisor, terms, sums):
     """(A, R, B) -> (A, B); `terms` and `sums` are room for B numbers."""
     if x.shape[1] <= COLUMN_BLOCK and divisor == 1.0:
@@ -94,7 +94,7 @@ def _sum_columns(x, out, divisor, terms, sums):
             out[a, j] = sums[j] / divisor
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(inline="always")
 def _add_rows_to(out, rows):
     for i in range(rows.shape[0]):
         row = rows[i]

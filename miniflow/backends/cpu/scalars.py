@@ -21,7 +21,7 @@ __all__ = [
     "widen_float16", "zeta",
 ]  # fmt: skip
 
-exactly = njit(error_model="numpy")
+exactly = njit(error_model="numpy", fastmath=False)
 clear_flags = types.ExternalFunction("feclearexcept", types.int32(types.int32))
 """Of the C library: for the floating-point flags that it clears NumPy issues no warning."""
 
