@@ -11,14 +11,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -33,7 +31,6 @@ from miniflow.serve.protocol import HEADER, read, write
 from miniflow.serve.repository import models_in, prepare_model
 
 FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError)
-LARGE = 1 << 18  # bytes of a body that is not read in the event loop
 TEXT_PER_BYTE = 32  # of numbers in JSON, for the largest body that is taken
 
 
@@ -88,12 +85,11 @@ class Paths:
     async def working(self, _: Starlette) -> AsyncIterator[None]:
         """Compute batches while the application runs."""
         self.queues = {name: Batches(model) for name, model in self.models.items()}
-        tasks = [asyncio.create_task(queue.run()) for queue in self.queues.values()]
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
+            for queue in self.queues.values():
+                queue.close()
 
     async def server(self, _: Request) -> Response:
         """Metadata of the server."""
@@ -125,11 +121,10 @@ class Paths:
         """The answer of a model, in a batch with others that wait."""
         model = self._model(request)
         body = await body_of(request, largest_body(model))
-        run = run_in_threadpool if len(body) > LARGE else at_once
         try:
-            wanted = await run(read, body, request.headers.get(HEADER))
-            answer = await self.queues[model.name].answer(wanted.inputs)
-            content, size = await run(write, wanted, answer, model.name, model.version)
+            wanted = read(body, request.headers.get(HEADER))
+            answer = await asyncio.wrap_future(self.queues[model.name].answer(wanted.inputs))
+            content, size = write(wanted, answer, model.name, model.version)
         except REFUSALS as error:
             raise HTTPException(400, str(error)) from error
         headers = {} if size is None else {HEADER: str(size)}
@@ -149,11 +144,6 @@ async def told(_: Request, error: HTTPException) -> Response:
     return Response(content, error.status_code, error.headers, "application/json")
 
 
-async def at_once(function: Callable, *args: Any) -> Any:
-    """Call a function here, as `run_in_threadpool` does in a thread."""
-    return function(*args)
-
-
 async def body_of(request: Request, most: int) -> bytes:
     """The body of a request, of which no more is read than `most` bytes."""
     pieces, size = [], 0
@@ -171,7 +161,7 @@ async def body_of(request: Request, most: int) -> bytes:
 def largest_body(model: ServedModel) -> int:
     """How many bytes the body of a request may have: enough for the numbers of a full batch as text."""
     rows = model.config.max_batch_size / model.saved.rows if model.config.max_batch_size else 1
-    return int(TEXT_PER_BYTE * rows * sum(slot.nbytes for slot in model.saved.slots)) + LARGE
+    return int(TEXT_PER_BYTE * rows * sum(slot.nbytes for slot in model.saved.slots)) + (1 << 18)
 
 
 def run(application: Starlette, host: str = "127.0.0.1", port: int = 8000) -> int:

@@ -6,90 +6,70 @@ A batch starts when it has `max_batch_size` rows, or when its first request has 
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from miniflow.serve.model import Request, ServedModel
-from miniflow.tensor import Tensor
 
 
 class Waiting(NamedTuple):
-    """A request, its rows, when it came, and its answer to be."""
+    """A request, its rows, when it came in seconds, and its answer to be."""
 
     request: Request
     rows: int
     since: float
-    answer: asyncio.Future
+    answer: Future
 
 
 class Batches:
-    """Answers the requests to one model.
-
-    Args:
-        model: which computes in a thread of its own, so that the event loop stays free.
-    """
+    """Answers the requests to one model, in a thread of its own, until it is closed."""
 
     def __init__(self, model: ServedModel):
         self.model, batching = model, model.config.dynamic_batching
         self._most = model.config.max_batch_size if model.config.HasField("dynamic_batching") else 1
         self._delay = batching.max_queue_delay_microseconds / 1e6
-        self._waiting: deque[Waiting] = deque()
-        self._came = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, f"miniflow.serve.{model.name}")
+        self._waiting: SimpleQueue[Waiting | None] = SimpleQueue()  # None: no more come
+        threading.Thread(target=self._run, name=f"miniflow.serve.{model.name}", daemon=True).start()
 
-    async def answer(self, request: Request) -> dict[str, Tensor]:
-        """The outputs for a request.
+    def answer(self, request: Request) -> Future:
+        """The outputs for a request; or one of `REFUSALS`, if it is refused."""
+        rows = max((x.shape[0] for x in request.values() if x.ndim), default=1)
+        one = Waiting(request, rows, time.monotonic(), Future())
+        self._waiting.put(one)
+        return one.answer
 
-        Raises:
-            One of `REFUSALS`, for a request that is refused.
-        """
-        tensors, loop = self.model.check(request), asyncio.get_running_loop()
-        rows = tensors[0].shape[0] if self.model.config.max_batch_size else 1
-        self._waiting.append(Waiting(request, rows, loop.time(), loop.create_future()))
-        self._came.set()
-        return await self._waiting[-1].answer
+    def close(self) -> None:
+        """End the thread, after the requests that wait."""
+        self._waiting.put(None)
 
-    async def run(self) -> None:
-        """Compute batches, until it is cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._gathered()
-            batch, rows = [], 0
-            while self._waiting and (not batch or rows + self._waiting[0].rows <= self._most):
-                batch.append(self._waiting.popleft())
-                rows += batch[-1].rows
-            batch = [one for one in batch if not one.answer.done()]  # whose clients have not gone
-            if batch:
-                await self._settle(batch, loop.run_in_executor(self._thread, self._compute, batch))
-
-    async def _gathered(self) -> None:
-        """Wait until there is a batch to be computed."""
-        loop = asyncio.get_running_loop()
-        while sum(one.rows for one in self._waiting) < self._most:
-            self._came.clear()
-            left = self._waiting[0].since + self._delay - loop.time() if self._waiting else None
-            if left is not None and left <= 0:
-                return
+    def _run(self) -> None:
+        following = None
+        while (following := following or self._waiting.get()) is not None:
+            batch, following = self._gathered(following)
+            batch = [one for one in batch if one.answer.set_running_or_notify_cancel()]  # whose clients have not gone
             try:
-                await asyncio.wait_for(self._came.wait(), left)
-            except asyncio.TimeoutError:  # noqa: UP041  (another class before Python 3.11)
-                return
+                answers = self.model.answer([one.request for one in batch])
+            except Exception as error:  # a fault of the server: these requests fail, others do not
+                answers = [error] * len(batch)
+            for one, answer in zip(batch, answers, strict=True):
+                (one.answer.set_exception if isinstance(answer, Exception) else one.answer.set_result)(answer)
 
-    def _compute(self, batch: Sequence[Waiting]) -> list[dict[str, Tensor] | Exception]:
-        return self.model.answer([one.request for one in batch])
-
-    async def _settle(self, batch: Sequence[Waiting], computing: asyncio.Future) -> None:
-        try:
-            answers = await computing
-        except Exception as error:  # a fault of the server: these requests fail, others do not
-            answers = [error] * len(batch)
-        for one, answer in zip(batch, answers, strict=True):
-            if one.answer.done():
-                continue
-            if isinstance(answer, Exception):
-                one.answer.set_exception(answer)
-            else:
-                one.answer.set_result(answer)
+    def _gathered(self, first: Waiting) -> tuple[list[Waiting], Waiting | None]:
+        """A batch that begins with a request, and the request behind it, if it has come and does not fit."""
+        batch, rows = [first], first.rows
+        while rows < self._most:
+            try:
+                one = self._waiting.get(timeout=max(0, first.since + self._delay - time.monotonic()))
+            except Empty:
+                break
+            if one is None:
+                self.close()  # for `_run`
+                break
+            if rows + one.rows > self._most:
+                return batch, one
+            batch.append(one)
+            rows += one.rows
+        return batch, None
