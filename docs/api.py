@@ -73,7 +73,7 @@ def escaped(text: str) -> str:
 def summary(name: str) -> str:
     """The first sentence of what is said of a name."""
     text = re.split(r"\n\n|\n(?=>>>)", inspect.getdoc(find(name)))[0].replace("\n", " ")
-    return re.split(r"(?<=[^ .][.;:]) ", text)[0].rstrip(".;:")
+    return re.split(r"(?<=[^ .][.;:]) (?![^(]*\))", text)[0].rstrip(".;:")  # not between parentheses
 
 
 def table(space: str, entries: list[str]) -> str:

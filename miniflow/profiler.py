@@ -2,7 +2,7 @@
 
 While a profile is on, the table in which an operator keeps its kernels (`Op.kernels`) hands out kernels that note
 when they begin and end; without a profile nothing is measured, and nothing is paid. Events nest: the time of an event
-without that of the events within it is its *self* time. Beside the times stand the bytes of operands and results and,
+without that of the events within it is its "self" time. Beside the times stand the bytes of operands and results and,
 if asked for, the operations: with both, an operator has its place under a roofline (Williams, Waterman and Patterson,
 "Roofline: an insightful visual performance model for multicore architectures", 2009).
 
@@ -114,7 +114,7 @@ class Event:
         bytes: of the operands and results, each counted once: what memory has to move at least.
         cpu_memory_usage: bytes of the results that are no views.
         flops: floating-point operations; 0 where they are not counted.
-        stack: "file:line" of the program, if stacks are recorded.
+        stack: `file:line` of the program, if stacks are recorded.
     """
 
     name: str
@@ -376,7 +376,7 @@ class profile:
         """What the kernel of an operator returns; the call is an event."""
         with self.range(op.function_name, is_operator=True) as event:
             results = kernel(*arrays, **attrs)
-            if cuda.is_available() and any(hasattr(x, "device_index") for x in _arrays_in(arrays)):
+            if any(hasattr(x, "device_index") for x in _arrays_in(arrays)) and cuda.is_available():
                 cuda.synchronize()
         self._describe(event, op, results, arrays, attrs)
         return results

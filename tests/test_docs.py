@@ -25,6 +25,7 @@ def test_summaries_are_whole(monkeypatch):
     assert len(found) > 600
     cut_short = re.compile(r".*(\.\.|,|\(| e\.g| i\.e)$|[^`]*(`[^`]*`[^`]*)*`[^`]*$")
     assert {name: text for name, text in found.items() if len(text) < 8 or cut_short.fullmatch(text)} == {}
+    assert [text for text in found.values() if text.count("(") > len(re.findall(r"[])]", text))] == []
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,14 @@ def trained(steps: int = 2, prof: profile | None = None) -> list[np.ndarray]:
 # what is counted
 
 
+def test_a_profile_of_the_cpu_loads_nothing_for_gpus(monkeypatch):
+    """Loading it takes 50 ms, which would be those of the first operator."""
+    monkeypatch.setattr(flow.cuda, "is_available", lambda: pytest.fail("asked for a GPU"))
+    with profile() as prof:
+        flow.ones(4, device="cpu") + 1
+    assert [event.name for event in prof.events() if event.is_operator] == ["add"]
+
+
 def test_each_operator_is_a_row():
     x, w = flow.ones(4, 6), flow.ones(6, 5)
     with profile(record_shapes=True, profile_memory=True, with_flops=True) as prof:

@@ -49,7 +49,7 @@ def add_teaching(commands: Any) -> None:
 def list_(options: argparse.Namespace) -> None:
     """Print all lessons."""
     for found in lessons():
-        print(f"{found.number:2} {found.name:20} {state(found):14} {found.title}")
+        print(f"{found.number:2} {found.name:22} {state(found):14} {found.title}")
 
 
 def state(found: Lesson) -> str:

@@ -1,4 +1,4 @@
-"""ONNX out and in: `flow.onnx.export(model, args, path)`, `flow.onnx.load(path)`."""
+"""ONNX export and import: `flow.onnx.export(model, args, path)`, `flow.onnx.load(path)`."""
 
 import miniflow.onnx.loader.operators  # noqa: F401  (registers them)
 from miniflow.errors import OnnxError

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # ONNX out and in
+# # ONNX export and import
 #
 # After this lesson you can write a network as an ONNX file, run such a file, make it smaller, and bring it to a newer
 # version of ONNX. Time: 60 minutes. You need Python and NumPy. miniflow comes with `onnx`; if you also install

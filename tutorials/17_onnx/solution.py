@@ -1,4 +1,4 @@
-"""ONNX out and in. Fill in what raises Todo, then run: python -m tutorials check 17"""
+"""ONNX export and import. Fill in what raises Todo, then run: python -m tutorials check 17"""
 
 import copy
 from collections import Counter  # noqa: F401
