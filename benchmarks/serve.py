@@ -76,35 +76,38 @@ class TorchModel:
         return getattr(self.saved, name)
 
 
-def serve(server: str, folder: Path, network: str) -> int:
-    """A server's process."""
-    from miniflow.serve.application import app, run
+def serve_torch(folder: Path, network: str, port: int) -> None:
+    """The process of torch's server: the application of the python engine, which calls torch's module."""
+    import uvicorn
 
-    application = app(folder / server)
-    if server == "torch":
-        model = application.state.models[network]
-        model.saved = TorchModel(network, folder / "weights.safetensors", model.saved)
-    return run(application, port=0)
+    from miniflow.serve import app
+
+    application = app(folder / "torch")
+    model = application.state.models[network]
+    model.saved = TorchModel(network, folder / "weights.safetensors", model.saved)
+    uvicorn.run(application, port=port, log_level="warning")
 
 
 @contextmanager
-def served(server: str, folder: Path, network: str, threads: int) -> Iterator[tuple[str, int]]:
+def served(server: str, folder: Path, network: str, threads: int) -> Iterator[tuple[int, int]]:
     """The port of a server, and its process."""
+    from miniflow.serve.server import get
+
     environment = {**os.environ, **dict.fromkeys(POOLS, str(threads))}
     environment.pop("OPENBLAS_CORETYPE", None)
-    command = [sys.executable, "-m", "benchmarks.serve", server, str(folder), network]
-    if server == "triton":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
-        command[2:] = ["miniflow.serve", str(folder / server), "--engine", server, "--http-port", port]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    engine = "triton" if server == "triton" else "python"
+    command = ["miniflow.serve", str(folder / server), "--engine", engine, "--http-port", str(port)]
+    if server == "torch":
+        command = ["benchmarks.serve", str(folder), network, str(port)]
+    process = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
-        line = ""
-        while "Ctrl-C" not in line:
-            line = process.stdout.readline()
-            if not line:
+        while get(f"http://127.0.0.1:{port}/v2/models/{network}") is None:
+            if process.poll() is not None:
                 raise RuntimeError(f"the server {server} of {network} has ended")
-        yield int(line.split(";")[0].rpartition(":")[2]), process.pid
+            time.sleep(0.1)
+        yield port, process.pid
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -191,4 +194,4 @@ def report(threads: int, names: Sequence[str] = tuple(NETWORKS), rounds: int = R
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    serve_torch(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

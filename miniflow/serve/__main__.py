@@ -4,23 +4,23 @@ makes the model repository that Triton reads."""
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+import signal
+import socket
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from math import prod
+from pathlib import Path
+from typing import Any
 
-from miniflow.errors import ArgumentError, CheckpointError, GraphError, WorkerError
-from miniflow.serve.repository import is_model, models_in, prepare
-from miniflow.serve.server import find_triton, run
+from miniflow.errors import ArgumentError, WorkerError
+from miniflow.serve.protocol import BINARY_ONLY
+from miniflow.serve.repository import FAILURES, models_in, prepare
+from miniflow.serve.server import find_triton, get
 
-FAILURES = (ArgumentError, CheckpointError, GraphError)
-
-
-def port(text: str) -> int:
-    """The number of a port; argparse says what is wrong with another text."""
-    number = int(text)
-    if not 0 <= number < 2**16:
-        raise argparse.ArgumentTypeError(f"got {text}; expected 0 to 65535")
-    return number
+ENGINES = {"triton": "miniflow.serve.server", "python": "miniflow.serve.application"}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -33,10 +33,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("models", help="a folder of models, each what flow.save(graph, folder) wrote")
     parser.add_argument(
-        "--engine", choices=["triton", "python"], help="what answers requests; by default triton, if it is installed"
+        "--engine", choices=ENGINES, help="what answers requests; by default triton, if it is installed"
     )
     parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
-    parser.add_argument("--http-port", type=port, default=8000)
+    parser.add_argument("--http-port", type=int, default=8000, help="0: one that is free")
     parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
     parser.add_argument("--max-batch-size", type=int, help="rows that may be joined; 0: shapes of the saved graph")
     for engine in ("openvino", "tensorrt"):
@@ -58,24 +58,59 @@ def default_engine() -> str:
     return "triton"
 
 
+def free_port(host: str, number: int) -> int:
+    """A port at which a server can listen: the one of this number, or any for 0."""
+    try:
+        with socket.create_server((host, number)) as server:
+            return server.getsockname()[1]
+    except (OSError, OverflowError) as error:
+        raise ArgumentError(f"serve: got {host}:{number}; expected an address that is free: {error}") from error
+
+
+def example(url: str, about: dict[str, Any]) -> str:
+    """A request for a model, with one row of zeros, as a line for a shell.
+
+    Args:
+        url: of the server.
+        about: the metadata of the model.
+    """
+    if binary := {x["datatype"] for x in (*about["inputs"], *about["outputs"])}.intersection(BINARY_ONLY):
+        return f"with {' and '.join(binary)} as binary data"
+    inputs = []
+    for tensor in about["inputs"]:
+        shape = [max(size, 1) for size in tensor["shape"]]  # -1 stands for any
+        data = f"[{'False' if tensor['datatype'] == 'BOOL' else 0}] * {prod(shape)}"
+        inputs.append(f'{json.dumps({**tensor, "shape": shape})[:-1]}, "data": {data}}}')
+    program = f'import json; print(json.dumps({{"inputs": [{", ".join(inputs)}]}}))'
+    return f"for example:\n    python -c {shlex.quote(program)} | curl -d @- {url}/v2/models/{about['name']}/infer"
+
+
+def serve(models: Sequence[Path], engine: str, host: str, number: int) -> int:
+    """Serve until Ctrl-C or SIGTERM; print where, and a request for each model that answers. Returns the exit code."""
+    server, number = import_module(ENGINES[engine]), free_port(host, number)
+    url = f"http://{host}:{number}"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with server.started(models, host, number) as running:
+            for about in filter(None, [get(f"{url}/v2/models/{model.name}") for model in models]):
+                print(f"{about['name']} answers, {example(url, about)}")
+            print(f"{get(f'{url}/v2')['name']} listens on {url}; Ctrl-C ends it.", flush=True)
+            return running.wait()
+    except KeyboardInterrupt:
+        return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prepare the models, and serve them until Ctrl-C. Returns the exit code."""
     options = parse(arguments)
     engines = dict.fromkeys(options.enable_openvino, "openvino") | dict.fromkeys(options.enable_tensorrt, "tensorrt")
-    failed = False
     try:
-        prepare(options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None)
-    except FAILURES as error:
-        failed = True
-        print(error, file=sys.stderr)
-    models = [model for model in models_in(options.models) if is_model(model)]
-    if options.only_prepare or not models:
-        return int(failed)
-    try:
-        if (options.engine or default_engine()) == "python":
-            python = import_module("miniflow.serve.application")
-            return python.run(python.app(options.models), options.http_address, options.http_port)
-        return run(models, options.http_address, options.http_port)
+        models = prepare(
+            options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None
+        )
+        if options.only_prepare:
+            return int(models != models_in(options.models))
+        return serve(models, options.engine or default_engine(), options.http_address, options.http_port)
     except (*FAILURES, WorkerError) as error:
         print(error, file=sys.stderr)
     except ImportError as error:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,15 +23,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from miniflow.errors import ArgumentError, CheckpointError, DeviceError, GraphError
 from miniflow.serve.batches import Batches
-from miniflow.serve.config import datatype_of
-from miniflow.serve.example import example
 from miniflow.serve.model import REFUSALS, ServedModel
 from miniflow.serve.protocol import HEADER, read, write
-from miniflow.serve.repository import models_in, prepare_model
+from miniflow.serve.repository import each, prepare
 
-FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError)
 TEXT_PER_BYTE = 32  # of numbers in JSON, for the largest body that is taken
 
 
@@ -42,6 +39,7 @@ def app(models: str | os.PathLike) -> Starlette:
 
     Raises:
         ArgumentError: if there is no model.
+        CheckpointError, DeviceError, GraphError: if there is one, which cannot be loaded.
 
     >>> import miniflow as flow, tempfile
     >>> from starlette.testclient import TestClient
@@ -55,146 +53,101 @@ def app(models: str | os.PathLike) -> Starlette:
     ...     client.post("/v2/models/relu/infer", json={"inputs": [x]}).json()["outputs"][0]["data"]
     [0.0, 2.5]
     """
-    served: dict[str, ServedModel] = {}
-    for folder in models_in(models):
-        try:
-            prepare_model(folder)
-            served[folder.name] = ServedModel(folder)
-        except FAILURES as error:
-            print(f"serve: {folder.name} cannot be loaded: {error}", file=sys.stderr)
-    if not served:
-        raise ArgumentError(f"serve: got {models}; expected a folder of models that flow.save(graph, folder) wrote")
-    paths = Paths(served)
-    routes = [Route("/v2", paths.server), Route("/v2/health/live", paths.alive), Route("/v2/health/ready", paths.alive)]
+    return application(prepare(models))
+
+
+def application(models: Sequence[Path]) -> Starlette:
+    """The application for folders of models that have been prepared."""
+    served = {model.name: model for model in each(ServedModel, models)}
+    routes = [Route(path, server) for path in ("/v2", "/v2/health/live", "/v2/health/ready")]
     for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        routes += [Route(path, paths.metadata), Route(f"{path}/ready", paths.ready)]
-        routes += [Route(f"{path}/infer", paths.infer, methods=["POST"])]
-    application = Starlette(routes=routes, lifespan=paths.working, exception_handlers={HTTPException: told})
-    application.state.models = served
-    return application
+        routes += [Route(path, metadata), Route(f"{path}/ready", metadata)]
+        routes += [Route(f"{path}/infer", infer, methods=["POST"])]
+    handlers = dict.fromkeys((HTTPException, ClientDisconnect, *REFUSALS), told)
+    found = Starlette(routes=routes, lifespan=computing, exception_handlers=handlers)
+    found.state.models = served
+    return found
 
 
-class Paths:
-    """What is done for each path."""
-
-    def __init__(self, models: dict[str, ServedModel]):
-        self.models = models
-        self.queues: dict[str, Batches] = {}
-
-    @asynccontextmanager
-    async def working(self, _: Starlette) -> AsyncIterator[None]:
-        """Compute batches while the application runs."""
-        self.queues = {name: Batches(model) for name, model in self.models.items()}
-        try:
-            yield
-        finally:
-            for queue in self.queues.values():
-                queue.close()
-
-    async def server(self, _: Request) -> Response:
-        """Metadata of the server."""
-        return JSONResponse(
-            {"name": "miniflow", "version": version("miniflow-edu"), "extensions": ["binary_tensor_data"]}
-        )
-
-    async def alive(self, _: Request) -> Response:
-        """200."""
-        return Response()
-
-    async def ready(self, request: Request) -> Response:
-        """200 if there is such a model."""
-        self._model(request)
-        return Response()
-
-    async def metadata(self, request: Request) -> Response:
-        """The inputs and outputs of a model; -1 stands for the size of a batch."""
-        model = self._model(request)
-        rows = [-1] if model.config.max_batch_size else []
-        inputs, outputs = (
-            [{"name": x.name, "datatype": datatype_of(x), "shape": [*rows, *x.dims]} for x in tensors]
-            for tensors in (model.config.input, model.config.output)
-        )
-        about = {"name": model.name, "versions": [str(model.version)], "platform": "miniflow"}
-        return JSONResponse({**about, "inputs": inputs, "outputs": outputs})
-
-    async def infer(self, request: Request) -> Response:
-        """The answer of a model, in a batch with others that wait."""
-        model = self._model(request)
-        body = await body_of(request, largest_body(model))
-        try:
-            wanted = read(body, request.headers.get(HEADER))
-            answer = await asyncio.wrap_future(self.queues[model.name].answer(wanted.inputs))
-            content, size = write(wanted, answer, model.name, model.version)
-        except REFUSALS as error:
-            raise HTTPException(400, str(error)) from error
-        headers = {} if size is None else {HEADER: str(size)}
-        return Response(content, 200, headers, "application/json" if size is None else "application/octet-stream")
-
-    def _model(self, request: Request) -> ServedModel:
-        name, number = request.path_params["model"], request.path_params.get("version")
-        if name not in self.models or number not in (None, str(self.models[name].version)):
-            asked = name if number is None else f"{name}, version {number}"
-            raise HTTPException(404, f"serve: there is no model {asked:.80}; expected one of {sorted(self.models)}")
-        return self.models[name]
+@asynccontextmanager
+async def computing(found: Starlette) -> AsyncIterator[None]:
+    """Compute batches while the application runs."""
+    found.state.batches = {name: Batches(model) for name, model in found.state.models.items()}
+    try:
+        yield
+    finally:
+        for batches in found.state.batches.values():
+            batches.close()
 
 
-async def told(_: Request, error: HTTPException) -> Response:
+async def server(_: Request) -> Response:
+    """Metadata of the server, which is ready."""
+    return JSONResponse({"name": "miniflow", "version": version("miniflow-edu"), "extensions": ["binary_tensor_data"]})
+
+
+async def metadata(request: Request) -> Response:
+    """The inputs and outputs of a model, which is ready; -1 stands for the size of a batch."""
+    model = model_of(request)
+    rows = [-1] if model.most else []
+    inputs, outputs = (
+        [{"name": name, "datatype": port.datatype, "shape": [*rows, *port.dims]} for name, port in ports.items()]
+        for ports in (model.inputs, model.outputs)
+    )
+    about = {"name": model.name, "versions": [str(model.version)], "platform": "miniflow"}
+    return JSONResponse({**about, "inputs": inputs, "outputs": outputs})
+
+
+async def infer(request: Request) -> Response:
+    """The answer of a model, in a batch with others that wait."""
+    model = model_of(request)
+    asked, inputs = read(await body_of(request, model), request.headers.get(HEADER))
+    answer = await asyncio.wrap_future(request.app.state.batches[model.name].answer(inputs))
+    content, size = write(asked, answer, model.name, model.version)
+    if size is None:
+        return Response(content, media_type="application/json")
+    return Response(content, headers={HEADER: str(size)}, media_type="application/octet-stream")
+
+
+def model_of(request: Request) -> ServedModel:
+    """The model in the path of a request."""
+    models, name, number = request.app.state.models, request.path_params["model"], request.path_params.get("version")
+    if name not in models or number not in (None, str(models[name].version)):
+        asked = name if number is None else f"{name}, version {number}"
+        raise HTTPException(404, f"serve: there is no model {asked:.80}; expected one of {sorted(models)}")
+    return models[name]
+
+
+async def told(_: Request, error: Exception) -> Response:
     """An error as KServe wants it."""
-    content = json.dumps({"error": error.detail})  # in ASCII: the message may have a name that UTF-8 cannot encode
-    return Response(content, error.status_code, error.headers, "application/json")
+    content = json.dumps(
+        {"error": getattr(error, "detail", str(error))}
+    )  # in ASCII: for names that UTF-8 has no bytes for
+    return Response(content, getattr(error, "status_code", 400), getattr(error, "headers", None), "application/json")
 
 
-async def body_of(request: Request, most: int) -> bytes:
-    """The body of a request, of which no more is read than `most` bytes."""
-    pieces, size = [], 0
+async def body_of(request: Request, model: ServedModel) -> bytes:
+    """The body of a request, of which no more is read than the numbers of a full batch need as text."""
+    rows = model.most / model.saved.rows if model.most else 1
+    most = int(TEXT_PER_BYTE * rows * sum(slot.nbytes for slot in model.saved.inputs)) + (1 << 18)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise HTTPException(413, f"serve: the body is too large; expected at most {most} bytes")
+    return bytes(body)
+
+
+@contextmanager
+def started(models: Sequence[Path], host: str, port: int) -> Iterator[SimpleNamespace]:
+    """A server of the folders of models that is ready to answer; it has ended when the block has."""
+    config = uvicorn.Config(application(models), host, port, log_level="warning", timeout_graceful_shutdown=5)
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
     try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > most:
-                raise HTTPException(413, f"serve: the body is too large; expected at most {most} bytes")
-            pieces.append(piece)
-    except (ClientDisconnect, asyncio.CancelledError) as error:  # by the client, or by the server that ends
-        raise HTTPException(400, "serve: the request was cut off") from error
-    return b"".join(pieces)
-
-
-def largest_body(model: ServedModel) -> int:
-    """How many bytes the body of a request may have: enough for the numbers of a full batch as text."""
-    rows = model.config.max_batch_size / model.saved.rows if model.config.max_batch_size else 1
-    return int(TEXT_PER_BYTE * rows * sum(slot.nbytes for slot in model.saved.slots)) + (1 << 18)
-
-
-def run(application: Starlette, host: str = "127.0.0.1", port: int = 8000) -> int:
-    """Serve until Ctrl-C or SIGTERM; print where, and a request for each model. Returns the exit code.
-
-    Args:
-        application: made by `app`.
-
-    Raises:
-        ArgumentError: if the address cannot be used.
-    """
-    try:
-        listening = socket.create_server((host, port))
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else bodies wait for ACKs of the headers
-    except OSError as error:
-        raise ArgumentError(f"serve: got {host}:{port}; expected an address that is free: {error.strerror}") from error
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with listening:
-        url = f"http://{host}:{listening.getsockname()[1]}"
-        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=5))
-        try:
-            asyncio.run(announced(server, listening, url, application.state.models))
-        except KeyboardInterrupt:  # uvicorn has ended, and raises the signal again
-            pass
-    return 0
-
-
-async def announced(server: uvicorn.Server, listening: socket.socket, url: str, models: dict[str, ServedModel]) -> None:
-    """Run a server, and print that it is ready."""
-    running = asyncio.create_task(server.serve([listening]))
-    while not server.started and not running.done():
-        await asyncio.sleep(0.01)
-    for model in models.values():
-        print(f"{model.name} answers, for example:\n    {example(url, model.folder)}")
-    print(f"miniflow listens on {url}; Ctrl-C ends it.", flush=True)
-    await running
+        while thread.is_alive() and not running.started:
+            time.sleep(0.01)
+        yield SimpleNamespace(wait=thread.join)
+    finally:
+        running.should_exit = True
+        thread.join()

@@ -29,7 +29,7 @@ class Batches:
 
     def __init__(self, model: ServedModel):
         self.model, batching = model, model.config.dynamic_batching
-        self._most = model.config.max_batch_size if model.config.HasField("dynamic_batching") else 1
+        self._most = model.most if model.config.HasField("dynamic_batching") else 1
         self._delay = batching.max_queue_delay_microseconds / 1e6
         self._waiting: SimpleQueue[Waiting | None] = SimpleQueue()  # None: no more come
         threading.Thread(target=self._run, name=f"miniflow.serve.{model.name}", daemon=True).start()

@@ -21,18 +21,13 @@ CONFIG = "config.pbtxt"
 NAMES = {"bool": "BOOL", "float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float64": "FP64"}
 DATATYPES = {t.numpy: NAMES.get(t.name, t.name.upper()) for t in ALL}  # NumPy's dtype -> KServe's name
 ENUMS = {
-    "DataType": (
-        "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32",
-        "FP64", "STRING", "BF16",
-    ),
-    "Kind": ("AUTO", "GPU", "CPU", "MODEL"),
-}  # fmt: skip
-TENSOR = {"name": "string", "data_type": "DataType", "dims": "*int64", "reshape": "Reshape"}
+    "DataType": ("TYPE_INVALID", *(f"TYPE_{name}" for name in DATATYPES.values()), "TYPE_STRING"),
+    "Kind": ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"),
+}
 MESSAGES = {  # name -> field -> type; "*" for several
-    "Reshape": {"shape": "*int64"},
-    "Tensor": TENSOR,
-    "InstanceGroup": {"name": "string", "kind": "Kind", "count": "int32", "gpus": "*int32"},
-    "DynamicBatching": {"preferred_batch_size": "*int32", "max_queue_delay_microseconds": "uint64"},
+    "Tensor": {"name": "string", "data_type": "DataType", "dims": "*int64"},
+    "InstanceGroup": {"kind": "Kind", "count": "int32", "gpus": "*int32"},
+    "DynamicBatching": {"max_queue_delay_microseconds": "uint64"},
     "Value": {"string_value": "string"},
     "ParametersEntry": {"key": "string", "value": "Value"},
     "ModelConfig": {
@@ -44,20 +39,19 @@ MESSAGES = {  # name -> field -> type; "*" for several
 
 @cache
 def message_class() -> type:
-    """The class of `ModelConfig`."""
+    """The class of `ModelConfig`. Numbers of fields and values are not those of Triton: text does not have them."""
     file = descriptor_pb2.FileDescriptorProto(name="miniflow/config.proto", package="miniflow.serve", syntax="proto3")
     for name, values in ENUMS.items():
-        prefix, numbers = {"DataType": "TYPE_", "Kind": "KIND_"}[name], enumerate(values)
-        file.enum_type.add(name=name, value=[{"name": prefix + value, "number": number} for number, value in numbers])
+        file.enum_type.add(name=name, value=[{"name": value, "number": i} for i, value in enumerate(values)])
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), 1):
             added = message.field.add(name=field, number=number, label=3 if kind[0] == "*" else 1)
             kind = kind.removeprefix("*")
             if kind in ENUMS or kind in MESSAGES:
-                added.type, added.type_name = 14 if kind in ENUMS else 11, f".miniflow.serve.{kind}"
+                added.type_name = f".miniflow.serve.{kind}"
             else:
-                added.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+                added.type = added.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("miniflow.serve.ModelConfig"))
@@ -89,6 +83,12 @@ def engine_of(config: Any) -> str | None:
     return next((entry.value.string_value for entry in config.parameters if entry.key == "xrt"), None)
 
 
+def device_of(config: Any) -> str:
+    """Where the instances of a model run: the CPU, or a GPU if the config says so."""
+    groups = [group for group in config.instance_group if ENUMS["Kind"][group.kind] == "KIND_GPU"]
+    return f"cuda:{[*groups[0].gpus, 0][0]}" if groups else "cpu"
+
+
 def datatype_of(tensor: Any) -> str:
     """The datatype of an input or output of a config as KServe calls it: "FP32"."""
-    return tensor.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number[tensor.data_type].name[5:]
+    return ENUMS["DataType"][tensor.data_type].removeprefix("TYPE_")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,24 +26,8 @@ NUMBERS = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}  # kind of a 
 KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer", bool: "true or false"}
 
 
-class Infer(NamedTuple):
-    """A request.
-
-    Attributes:
-        inputs: by name.
-        outputs: the name of each that is wanted, and whether as binary data; None for all of them.
-        id: of the client; None without one.
-        is_binary: whether outputs are sent as binary data where `outputs` does not say.
-    """
-
-    inputs: dict[str, Tensor]
-    outputs: dict[str, bool] | None
-    id: str | None
-    is_binary: bool
-
-
-def read(body: bytes, header: str | None) -> Infer:
-    """The request in a body.
+def read(body: bytes, header: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The request in a body: what stands in JSON, and the inputs by name.
 
     Args:
         body: JSON, and binary data behind it.
@@ -54,34 +38,25 @@ def read(body: bytes, header: str | None) -> Infer:
     """
     try:
         size = len(body) if header is None else int(header)
-        document = json.loads(body[:size].decode("utf-8"), parse_constant=refuse_constant)
+        request = json.loads(body[:size].decode("utf-8"))
     except (ValueError, RecursionError) as error:
         got = f"a body that is not JSON of {str(header or len(body)):.40} bytes: {error}"
         raise ArgumentError(f"serve: got {got}; expected an object with inputs") from error
     require(0 <= size <= len(body), f"{HEADER} {size}", f"at most the {len(body)} bytes of the body")
     inputs, binary = {}, memoryview(body)[size:]
-    for entry in field(document, "inputs", list):
+    for entry in field(request, "inputs", list):
         name = field(entry, "name", str)
         require(name not in inputs, f"two inputs {name!r:.80}", "names that differ")
         array, binary = array_of(name, entry, binary)
         inputs[name] = from_numpy(array)
     require(not binary, f"{len(binary)} bytes that belong to no input", "as many as binary_data_size says")
-    is_binary, outputs = parameter(document, "binary_data_output", bool, False), None
-    if "outputs" in document:
-        wanted = field(document, "outputs", list)
-        outputs = {field(x, "name", str): parameter(x, "binary_data", bool, is_binary) for x in wanted}
-    return Infer(inputs, outputs, document.get("id"), is_binary)
+    return request, inputs
 
 
 def require(condition: bool, got: str, expected: str) -> None:
     """Refuse a request unless the condition holds."""
     if not condition:
         raise ArgumentError(f"serve: got {got}; expected {expected}")
-
-
-def refuse_constant(name: str) -> Any:
-    """NaN and Infinity are not JSON."""
-    raise ValueError(f"{name} is no number in JSON: send binary data")
 
 
 def field(entry: Any, key: str, kind: type, default: Any = None) -> Any:
@@ -121,33 +96,37 @@ def array_of(name: str, entry: dict[str, Any], binary: memoryview) -> tuple[np.n
     require(good, f"other data for {name:.80}", expected)
     try:
         with np.errstate(over="raise"):
-            return values.astype(dtype).reshape(shape), binary
-    except (OverflowError, FloatingPointError) as error:
-        raise ArgumentError(f"serve: got numbers out of the range of {datatype} for {name:.80}: {error}") from error
+            array = values.astype(dtype).reshape(shape)
+    except (OverflowError, FloatingPointError):
+        array = np.array(np.nan)
+    require(np.isfinite(array).all(), f"numbers out of the range of {datatype} for {name:.80}", expected)
+    return array, binary
 
 
-def write(request: Infer, answer: Mapping[str, Tensor], model: str, version: int) -> tuple[bytes, int | None]:
+def write(request: dict[str, Any], answer: Mapping[str, Tensor], model: str, version: int) -> tuple[bytes, int | None]:
     """The body of a response, and the value of `HEADER` for it; None without binary data.
+
+    Args:
+        request: what `read` found: it says which outputs are wanted, and in which form.
 
     Raises:
         ArgumentError: for an output that there is not, or that JSON has no form for.
     """
-    wanted = dict.fromkeys(answer, request.is_binary) if request.outputs is None else request.outputs
-    unknown = sorted(wanted.keys() - answer.keys())
-    require(not unknown, f"the outputs {unknown!r:.80}", f"some of {list(answer)}")
     outputs, binary = [], []
-    for name, is_binary in wanted.items():
+    is_binary = parameter(request, "binary_data_output", bool, False)
+    for wanted in field(request, "outputs", list, [{"name": name} for name in answer]):
+        name = field(wanted, "name", str)
+        require(name in answer, f"the output {name!r:.80}", f"one of {list(answer)}")
         array = answer[name].numpy()
         datatype = DATATYPES[array.dtype]
         outputs.append({"name": name, "datatype": datatype, "shape": array.shape})
-        if is_binary:
+        if parameter(wanted, "binary_data", bool, is_binary):
             binary.append(array.tobytes())
             outputs[-1]["parameters"] = {"binary_data_size": array.nbytes}
         else:
             is_plain = datatype not in BINARY_ONLY and np.isfinite(array).all()
             require(is_plain, f"{name} for JSON, which is of {datatype} or has infinities or NaN", "binary_data: true")
             outputs[-1]["data"] = array.ravel().tolist()
-    document = {"model_name": model, "model_version": str(version), "outputs": outputs}
-    document |= {} if request.id is None else {"id": request.id}
-    body = json.dumps(document).encode()
+    response = {"model_name": model, "model_version": str(version), "outputs": outputs}
+    body = json.dumps(response | {key: request[key] for key in ["id"] if key in request}).encode()
     return b"".join([body, *binary]), len(body) if binary else None

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from miniflow.errors import ArgumentError, CheckpointError, GraphError
+from miniflow.errors import ArgumentError, CheckpointError, DeviceError, GraphError
 from miniflow.serialization.atomic import writing
 from miniflow.serialization.states import GRAPH, save
-from miniflow.serve.config import CONFIG, message_class, write_config
+from miniflow.serve.config import CONFIG, DATATYPES, message_class, write_config
 from miniflow.serve.saved import SavedModel
 
+FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError)  # of loading and preparing a model
 LARGEST_BATCH = 8  # of a graph that was saved with fewer rows
 DELAY = 2000  # microseconds
 MODEL = '''"""Lets Triton serve the graph in the folder `model` beside this file; `miniflow.serve.prepare` wrote it."""
@@ -55,12 +57,12 @@ def prepare(
         engines: name of a model -> "openvino" or "tensorrt", which runs it in place of the replay.
 
     Returns:
-        the folders of the models.
+        the folders of the models; those that cannot be prepared are named on stderr, and left out.
 
     Raises:
         ArgumentError: if there is no model, or for an engine of none.
-        CheckpointError, GraphError: for a graph that cannot be loaded or served; the others are prepared.
-        FileWriteError: if the files cannot be written.
+        CheckpointError, GraphError: if there is one, whose graph cannot be loaded or served.
+        FileWriteError: if its files cannot be written.
 
     >>> import miniflow as flow, tempfile
     >>> class Double(flow.nn.Graph):
@@ -82,15 +84,25 @@ def prepare(
             f"serve: got {got}; expected models, of {[model.name for model in found]}: folders that "
             "flow.save(graph, folder) wrote"
         )
-    failures = []
-    for model in found:
+    return each(lambda model: prepare_model(model, names, max_batch_size, (engines or {}).get(model.name)), found)
+
+
+def each(action: Callable[[Path], Any], models: Sequence[Path]) -> list[Any]:
+    """What an action returns for each model. A model for which it fails is named on stderr, and left out.
+
+    Raises:
+        ArgumentError: if it fails for all of them; if there is only one, what the action raises.
+    """
+    found = []
+    for model in models:
         try:
-            with writing("serve", model):
-                prepare_model(model, names, max_batch_size, (engines or {}).get(model.name))
-        except (ArgumentError, CheckpointError, GraphError) as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+            found.append(action(model))
+        except FAILURES as error:
+            if len(models) == 1:
+                raise
+            print(f"serve: {model.name} cannot be loaded: {error}", file=sys.stderr)
+    if not found:
+        raise ArgumentError(f"serve: got {len(models)} models that cannot be loaded; expected others")
     return found
 
 
@@ -101,11 +113,6 @@ def save_model(graph: Any, folder: str | os.PathLike, **options: Any) -> None:
         (folder / "1").mkdir(parents=True, exist_ok=True)
     save(graph, folder / "1" / "model")
     prepare(folder, **options)
-
-
-def is_model(model: Path) -> bool:
-    """Whether a folder has been prepared, so that a server can try to load it."""
-    return (model / CONFIG).exists() and bool(versions_of(model))
 
 
 def models_in(folder: str | os.PathLike) -> list[Path]:
@@ -122,47 +129,46 @@ def versions_of(model: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def prepare_model(
-    model: Path, names: bool = False, max_batch_size: int | None = None, engine: str | None = None
-) -> None:
+def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: str | None) -> Path:
     """Write what is missing in the folder of one model; see `prepare`."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
         raise ArgumentError(
             f"serve: got a model {model.name!r}; expected a name of letters of ASCII, digits, _ . and -"
         )
-    if (model / GRAPH).exists():
-        target = model / "1" / "model"
-        target.mkdir(parents=True)
-        for path in [path for path in model.iterdir() if path.is_file() and path.name != CONFIG]:
-            path.rename(target / path.name)
-    versions = versions_of(model)
-    if not versions:
-        raise ArgumentError(f"serve: {model} has no version; expected a folder 1/model that flow.save(graph) wrote")
-    if not (model / CONFIG).exists():
-        saved = SavedModel(model / str(versions[-1]) / "model")
-        write_config(model, config_of(saved, model.name, names, max_batch_size, engine))
-    for version in versions:
-        path = model / str(version) / "model.py"
-        if not path.exists():
-            path.write_text(MODEL, encoding="utf-8")
+    with writing("serve", model):
+        if (model / GRAPH).exists():
+            version = model / str(max(versions_of(model), default=0) + 1) / "model"
+            version.mkdir(parents=True)
+            (model / GRAPH).rename(version / GRAPH)
+        versions = versions_of(model)
+        if not versions:
+            raise ArgumentError(f"serve: {model} has no version; expected a folder 1/model that flow.save(graph) wrote")
+        if not (model / CONFIG).exists():
+            saved = SavedModel(model / str(versions[-1]) / "model")
+            write_config(model, config_of(saved, model.name, names, max_batch_size, engine))
+        for version in versions:
+            path = model / str(version) / "model.py"
+            if not path.exists():
+                path.write_text(MODEL, encoding="utf-8")
+    return model
 
 
 def config_of(saved: SavedModel, name: str, names: bool, max_batch_size: int | None, engine: str | None) -> Any:
     """The config of a saved graph."""
     if max_batch_size is None:
-        max_batch_size = max(saved.rows, LARGEST_BATCH) if saved.can_resize else saved.rows
-    most = 2**31 - 1 if saved.can_resize else saved.rows
-    if not 0 <= max_batch_size <= most:
-        why = "" if saved.can_resize else ", the rows with which the graph was saved: it cannot compute others"
-        raise ArgumentError(f"{name}: got max_batch_size={max_batch_size}; expected 0 to {most}{why}")
+        max_batch_size = max(saved.rows, min(LARGEST_BATCH, saved.most))
+    saved.check_most(f"{name}: got", max_batch_size)
     config = message_class()(name=name, backend="python", max_batch_size=max_batch_size)
-    for tensors, found in ((config.input, saved.inputs), (config.output, saved.outputs)):
-        for i, tensor in enumerate(found):
-            dims = tensor.shape[1:] if max_batch_size else tensor.shape
-            called = names and tensor.name or f"{'INPUT' if found is saved.inputs else 'OUTPUT'}_{i}"
-            added = tensors.add(name=called, data_type=f"TYPE_{tensor.datatype}", dims=dims or [1])
-            if not dims:  # Triton wants a dim: requests have one of size 1, which the graph does not see
-                added.reshape.SetInParent()
+    sides = (
+        (config.input, "INPUT", saved.inputs, saved.arguments),
+        (config.output, "OUTPUT", saved.outputs, saved.results),
+    )
+    for tensors, side, slots, keys in sides:
+        for i, (slot, key) in enumerate(zip(slots, keys, strict=True)):
+            is_named = names and keys.count(key) == 1 and not key.isdecimal()
+            dims = slot.shape[1:] if max_batch_size else slot.shape  # Triton wants at least one
+            datatype = f"TYPE_{DATATYPES[slot.dtype]}"
+            tensors.add(name=key if is_named else f"{side}_{i}", data_type=datatype, dims=dims or [1])
     config.instance_group.add(count=1, kind="KIND_CPU" if saved.device.type == "cpu" else "KIND_GPU")
     if max_batch_size:
         config.dynamic_batching.max_queue_delay_microseconds = DELAY

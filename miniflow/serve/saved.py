@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from miniflow.errors import DimError, GraphError, IndexRangeError, ShapeError
-from miniflow.graph.ir import Slot
+from miniflow.errors import ArgumentError, DimError, GraphError, IndexRangeError, ShapeError
 from miniflow.graph.loaded import LoadedGraph
-from miniflow.graph.nested import TENSOR, Tree, flatten, unflatten
-from miniflow.graph.nested import names as places_of
+from miniflow.graph.nested import TENSOR, Tree, flatten, names, unflatten
 from miniflow.graph.serialize import load_graph
 from miniflow.ops.creation import from_numpy, zeros
 from miniflow.ops.joining import cat
-from miniflow.serve.config import DATATYPES
 from miniflow.tensor import Tensor
 
 KEPT = 64  # sizes of batches for which a graph is kept compiled
-
-
-class TensorKind(NamedTuple):
-    """What is known of an input or an output.
-
-    Attributes:
-        name: in the graph; "" if it has only a position.
-        datatype: as KServe calls it, "FP32".
-        shape: with the rows, if the graph has rows.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
 
 
 class SavedModel:
@@ -46,10 +30,11 @@ class SavedModel:
 
     Attributes:
         graph: the `LoadedGraph`.
-        inputs, outputs: a `TensorKind` of each.
+        inputs, outputs: a `Slot` of the program for each, with dtype and shape.
+        arguments, results: the key of each in the arguments or results of a call; a number if it has only a position.
         rows: the size of the first dimension of all inputs and outputs; 0 if they do not agree in one.
-        can_resize: whether the graph computes batches of any size, row by row the same; else smaller ones are padded.
-        slots: the inputs in the program.
+        most: the largest batch. Where the graph computes batches of any size, row by row the same, it is that of
+            Triton; else smaller batches are padded to `rows`.
         device: where it runs.
 
     Raises:
@@ -64,52 +49,51 @@ class SavedModel:
         check_servable(self.graph)
         if engine is not None:
             self.graph.run_by(engine)
-        self.inputs = kinds(parts.arguments, program.inputs)
-        self.outputs = kinds(parts.results, program.outputs)
-        sizes = {kind.shape[:1] for kind in (*self.inputs, *self.outputs)}
+        self.inputs, self.outputs, self.device = program.inputs, program.outputs, program.inputs[0].device
+        self.arguments, self.results = keys_of(parts.arguments), keys_of(parts.results)
+        self._of_rows = lru_cache(KEPT)(self.graph.for_rows)
+        sizes = {slot.shape[:1] for slot in (*self.inputs, *self.outputs)}
         self.rows = next(iter(sizes), (0,))[0] if len(sizes) == 1 and () not in sizes else 0
-        self.slots, self.device = program.inputs, program.inputs[0].device
-        self._graphs: dict[int, LoadedGraph] = {}  # by the number of rows, those of other sizes
-        self.can_resize = self.rows > 0 and self._agrees(self.rows + 1)
+        self.can_resize = self.rows > 0 and self._agrees()
+        self.most = 2**31 - 1 if self.can_resize else self.rows
+
+    def check_most(self, got: str, max_batch_size: int) -> None:
+        """Refuse a largest batch that the graph cannot compute; `got` begins the sentence."""
+        if not 0 <= max_batch_size <= self.most:
+            why = "" if self.can_resize else ", the rows with which the graph was saved: it cannot compute others"
+            raise ArgumentError(f"{got} max_batch_size {max_batch_size}; expected 0 to {self.most}{why}")
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The outputs for a batch, on the CPU.
 
         Args:
-            tensors: the inputs by position, checked, with any number of rows.
-
-        Raises:
-            ShapeError: for more rows than `rows`, if the graph cannot be resized.
+            tensors: the inputs by position, checked, with 1 to `most` rows.
         """
         count = tensors[0].shape[0] if self.rows else 0
-        if count not in (self.rows, *self._graphs) and self.can_resize:
-            if len(self._graphs) == KEPT:
-                self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[count] = self.graph.for_rows(count)
-        graph = self._graphs.get(count, self.graph)
-        if graph is self.graph and count != self.rows:
-            tensors = [padded(x, self.rows) for x in tensors]
-        args, kwargs = unflatten(graph._parts.arguments, [x.to(self.device) for x in tensors])
-        found = [y.cpu() for y in flatten(graph(*args, **kwargs), tell=False)[0]]
-        return [y[:count] for y in found] if graph is self.graph and count != self.rows else found
+        if count == self.rows:
+            return self._run(self.graph, tensors)
+        if self.can_resize:
+            return self._run(self._of_rows(count), tensors)
+        padding = [zeros(self.rows - count, *x.shape[1:], dtype=x.dtype) for x in tensors]
+        return [y[:count] for y in self._run(self.graph, map(cat, zip(tensors, padding, strict=True)))]
 
-    def _agrees(self, rows: int) -> bool:
-        """Whether a batch of this size is answered row by row as one of the size that the graph was saved with."""
-        try:
-            other = self.graph.for_rows(rows)
-        except (GraphError, ShapeError, DimError, IndexRangeError):
-            return False
+    def _run(self, graph: LoadedGraph, tensors: Iterable[Tensor]) -> list[Tensor]:
+        args, kwargs = unflatten(graph._parts.arguments, [x.to(self.device) for x in tensors])
+        return [y.cpu() for y in flatten(graph(*args, **kwargs), tell=False)[0]]
+
+    def _agrees(self) -> bool:
+        """Whether a batch of one row more, again the first, has the same answers, and again the first."""
         random = np.random.default_rng(0)
         drawn = [random.standard_normal(slot.shape) if slot.dtype.kind in "fV" else np.zeros(slot.shape)
-                 for slot in self.slots]  # fmt: skip
-        found = []
-        for graph, indices in ((self.graph, range(self.rows)), (other, np.arange(rows) % self.rows)):
-            arrays = [x[list(indices)].astype(slot.dtype) for x, slot in zip(drawn, self.slots, strict=True)]
-            args, kwargs = unflatten(graph._parts.arguments, [from_numpy(x).to(self.device) for x in arrays])
-            found.append([y.cpu().numpy() for y in flatten(graph(*args, **kwargs), tell=False)[0]])
-        pairs = zip(*found, strict=True)
+                 for slot in self.inputs]  # fmt: skip
+        tensors = [from_numpy(x.astype(slot.dtype)) for x, slot in zip(drawn, self.inputs, strict=True)]
+        try:
+            found = self._run(self._of_rows(self.rows + 1), [cat([x, x[:1]]) for x in tensors])
+        except (GraphError, ShapeError, DimError, IndexRangeError):
+            return False
+        pairs = [(y.numpy(), z.numpy()) for y, z in zip(self._run(self.graph, tensors), found, strict=True)]
         return all(
-            np.allclose(a[np.arange(rows) % self.rows], b, 1e-2, 1e-2 * abs(a).max(), equal_nan=True) for a, b in pairs
+            np.allclose(np.concatenate([y, y[:1]]), z, 1e-2, 1e-2 * abs(y).max(), equal_nan=True) for y, z in pairs
         )
 
 
@@ -118,29 +102,15 @@ def check_servable(graph: LoadedGraph) -> None:
     program = graph.program_recorded
     reasons = {
         "trains: save one without an optimizer": graph.config.training,
-        "changes buffers: call eval() of its modules, call the graph, and save it": bool(program.writes),
-        "draws random numbers: call eval() of its modules, call the graph, and save it": bool(program.draws.generators),
+        "changes buffers: call eval() of its modules, call the graph, and save it": program.writes,
+        "draws random numbers: call eval() of its modules, call the graph, and save it": program.draws.generators,
         "has global tensors": program.is_global,
-        "takes no tensors": not program.inputs,
-        "returns no tensors": not program.outputs,
+        "takes or returns no tensors": not program.inputs or not program.outputs,
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise GraphError(f"serve: {graph.name} {reason}; expected a graph that answers from its inputs alone")
+    for reason in filter(reasons.get, reasons):
+        raise GraphError(f"serve: {graph.name} {reason}; expected a graph that answers from its inputs alone")
 
 
-def kinds(tree: Tree, slots: Sequence[Slot]) -> list[TensorKind]:
-    """What is known of the tensors of arguments or results: those of a key have a name."""
-    names = [place.rpartition("_")[2] for place, kind in places_of(tree, "") if kind.kind == TENSOR]
-    return [
-        TensorKind("" if name.isdecimal() else name, DATATYPES[slot.dtype], slot.shape)
-        for name, slot in zip(names, slots, strict=True)
-    ]
-
-
-def padded(x: Tensor, rows: int) -> Tensor:
-    """A batch with rows of zeros at its end."""
-    missing = rows - x.shape[0]
-    if missing < 0:
-        raise ShapeError(f"serve: got {x.shape[0]} rows; expected at most {rows}, which the graph was saved with")
-    return cat([x, zeros(missing, *x.shape[1:], dtype=x.dtype, device=x.device)])
+def keys_of(tree: Tree) -> list[str]:
+    """What stands for each tensor of arguments or results: its key or its name, or else a number."""
+    return [place.split("_", 2)[2] for place, kind in names(tree, "") if kind.kind == TENSOR]

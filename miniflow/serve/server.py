@@ -5,28 +5,27 @@ The `tritonserver` on the PATH is used, as in NVIDIA's container, else the one t
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.request import ProxyHandler, build_opener
 
 from miniflow.errors import ArgumentError, WorkerError
-from miniflow.serve.example import example
+from miniflow.serve.triton import RESTARTED
 
 STUB = "triton_python_backend_stub"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -41,18 +40,16 @@ class Triton(NamedTuple):
     """An installation of Triton that can run this Python.
 
     Attributes:
+        root: the folder that has its backends.
         server: the program.
-        python: the folder of its Python backend.
         stub: the program that runs a model in this version of Python.
         libpython: the shared library of this Python, which the stub loads.
-        libraries: the folder of others that it loads; need not exist.
     """
 
+    root: Path
     server: Path
-    python: Path
     stub: Path
     libpython: Path
-    libraries: Path
 
 
 def find_triton() -> Triton:
@@ -72,14 +69,13 @@ def find_triton() -> Triton:
     root = Path(found).resolve().parents[1]
     stubs = [root / "python_backend_stubs" / PYTHON / STUB, root / "backends" / "python" / STUB]
     libraries = [Path(folder, LIBPYTHON) for folder in (sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib")]
-    chosen = [next((path for path in paths if path.exists()), None) for paths in (stubs, libraries)]
-    for path, paths in zip(chosen, (stubs, libraries), strict=True):
-        if path is None:
+    for paths in (stubs, libraries):
+        if not any(path.exists() for path in paths):
             raise ArgumentError(
                 f"serve: {found} cannot run {sys.executable}: there is no {' and no '.join(map(str, paths))}; expected "
                 "a version of Python that Triton knows, with its shared library: use another Python"
             )
-    return Triton(Path(found), root / "backends" / "python", *chosen, root.parents[1] / "nvidia_pytriton.libs")
+    return Triton(root, Path(found), *(next(filter(Path.exists, paths)) for paths in (stubs, libraries)))
 
 
 def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, str]:
@@ -90,22 +86,23 @@ def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, s
     Returns:
         the environment to start Triton in.
     """
-    for model in models:  # their folders are not the user's: see `supervise`
+    for model in models:
         (scratch / "models" / model.name).mkdir(parents=True)
+        (scratch / "models" / model.name / RESTARTED).touch()
         for path in model.iterdir():
             (scratch / "models" / model.name / path.name).symlink_to(path.resolve())
     (scratch / "lib").mkdir()
     (scratch / "lib" / LIBPYTHON).symlink_to(triton.libpython)
-    shutil.copytree(triton.python, scratch / "backends" / "python")  # Triton refuses links here
+    shutil.copytree(triton.root / "backends" / "python", scratch / "backends" / "python")  # links are refused
     shutil.copy(triton.stub, scratch / "backends" / "python")
     (scratch / "backends" / "oneflow").mkdir()
     (scratch / "backends" / "oneflow" / "model.py").write_text(ONEFLOW, encoding="utf-8")
     venv.create(scratch / "venv", symlinks=True)
     (packages,) = (scratch / "venv" / "lib").glob("python*/site-packages")
     paths = dict.fromkeys(map(os.path.abspath, [Path(__file__).parents[2], *sys.path]))
-    lines = ["import sys; sys.dont_write_bytecode = True", *paths]  # no __pycache__ beside model.py: see `supervise`
+    lines = ["import sys; sys.dont_write_bytecode = True", *paths]  # no __pycache__ beside model.py, a change
     (packages / "miniflow.pth").write_text("\n".join(lines), encoding="utf-8")
-    libraries = (f"{scratch}/lib", str(triton.libraries), os.environ.get("LD_LIBRARY_PATH"))
+    libraries = (f"{scratch}/lib", f"{triton.root.parents[1]}/nvidia_pytriton.libs", os.environ.get("LD_LIBRARY_PATH"))
     return os.environ | {
         "PATH": f"{scratch}/venv/bin:{os.environ.get('PATH', os.defpath)}",
         "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
@@ -113,18 +110,14 @@ def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, s
 
 
 @contextmanager
-def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -> Iterator[subprocess.Popen]:
+def started(models: Sequence[Path], host: str, port: int) -> Iterator[subprocess.Popen]:
     """A server of the folders of models that is ready to answer; it has ended when the block has. It logs to stderr.
 
     Raises:
-        ArgumentError: see `find_triton`; or if the address cannot be used.
+        ArgumentError: see `find_triton`.
         WorkerError: if Triton ends before it is ready; it has logged why.
     """
     triton = find_triton()
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        raise ArgumentError(f"serve: got {host}:{port}; expected an address that is free: {error.strerror}") from error
     with tempfile.TemporaryDirectory(prefix="miniflow-serve-") as scratch:
         environment = layout(Path(scratch), triton, models)
         command = [triton.server, f"--model-repository={scratch}/models", f"--backend-directory={scratch}/backends"]
@@ -135,21 +128,18 @@ def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -
         command += [f"--http-restricted-api={CLOSED}:key={secrets.token_hex()}"]
         command += ["--log-info=false", f"--exit-timeout-secs={EXIT_SECONDS}"]
         # in a session of its own, which Ctrl-C does not reach
-        process, stopping = subprocess.Popen(command, env=environment, start_new_session=True), threading.Event()
-        supervisor = threading.Thread(target=supervise, args=(process.pid, stopping), daemon=True)
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
         try:
-            supervisor.start()
-            while not is_ready(host, port):
+            while get(f"http://{host}:{port}/v2/health/ready") is None:
                 if process.poll() is not None:
                     raise WorkerError(f"serve: Triton ended with code {process.returncode}; it has logged why")
                 time.sleep(0.1)
             for model in models:
-                if not is_ready(host, port, f"/models/{model.name}"):
+                if get(f"http://{host}:{port}/v2/models/{model.name}") is None:
                     print(f"serve: {model.name} cannot be loaded; Triton has logged why", file=sys.stderr)
                     shutil.rmtree(f"{scratch}/models/{model.name}")  # else Triton tries again each second
             yield process
         finally:
-            stopping.set()
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(2 * EXIT_SECONDS)
@@ -158,45 +148,9 @@ def started(models: Sequence[Path], host: str = "127.0.0.1", port: int = 8000) -
             process.wait()
 
 
-def supervise(server: int, stopping: threading.Event) -> None:
-    """Let Triton load a model again when a process of it has ended.
-
-    Triton has not done so itself since release 24.06, but loads models whose files are newer than it knows.
-    """
-    stubs: dict[int, Path] = {}  # process -> the folder of its model
-    while not stopping.wait(0.2):  # so it has seen each process before that has loaded its model
-        with suppress(FileNotFoundError, ProcessLookupError):  # processes end meanwhile
-            for thread in Path(f"/proc/{server}/task").iterdir():
-                for child in map(int, (thread / "children").read_text().split()):
-                    program, model, *_ = [*Path(f"/proc/{child}/cmdline").read_text().split("\0"), ""]
-                    if program.endswith(STUB):
-                        stubs[child] = Path(model).parents[1]
-                    elif child in stubs:  # has ended, and has no arguments any more
-                        print(f"serve: an instance of {stubs[child].name} ended; it is started again", file=sys.stderr)
-                        (stubs.pop(child) / "restarted").touch()
-
-
-def is_ready(host: str, port: int, path: str = "") -> bool:
-    """Whether Triton has loaded all models that it can load, or the one of a path."""
-    connection = HTTPConnection(host, port, timeout=10)
+def get(url: str) -> Any:
+    """What a server of this machine answers in JSON; None if it does not, or refuses."""
     try:
-        connection.request("GET", f"/v2{path or '/health'}/ready")
-        return connection.getresponse().status == HTTPStatus.OK
+        return json.loads(build_opener(ProxyHandler({})).open(url, timeout=10).read() or "true")
     except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def run(models: Sequence[Path], host: str, port: int) -> int:
-    """Serve until Ctrl-C or SIGTERM; print where, and a request for each model that answers. Returns the exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with started(models, host, port) as process:
-            for model in models:
-                if is_ready(host, port, f"/models/{model.name}"):
-                    print(f"{model.name} answers, for example:\n    {example(f'http://{host}:{port}', model)}")
-            print(f"Triton listens on http://{host}:{port}; Ctrl-C ends it.", flush=True)
-            return process.wait()
-    except KeyboardInterrupt:
-        return 0
+        return None

@@ -9,8 +9,10 @@ Source: https://github.com/triton-inference-server/python_backend.
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from miniflow.serve.model import REFUSALS, ServedModel
 from miniflow.tensor import Tensor
 
 CONSUMED = ctypes.c_char_p(b"used_dltensor")  # capsules keep the address of their name
+RESTARTED = "restarted"  # in the folder of a model: a file whose change lets Triton load the model again
+WATCH = 'read ended || { test -e "$1" && touch "$1" && echo "serve: an instance of $0 ended; it is restarted" >&2; }'
 rename_capsule = ctypes.pythonapi.PyCapsule_SetName
 rename_capsule.argtypes = ctypes.py_object, ctypes.c_char_p
 
@@ -37,8 +41,15 @@ class TritonPythonModel:
         """
         self._backend = import_module("triton_python_backend_utils")  # exists in the stub alone
         self._model = ServedModel(args["model_repository"])
-        if "BF16" in {kind.datatype for kind in (*self._model.saved.inputs, *self._model.saved.outputs)}:
+        if "BF16" in {port.datatype for ports in (self._model.inputs, self._model.outputs) for port in ports.values()}:
             raise DTypeError(f"{self._model.name}: takes or returns bfloat16; expected a graph that casts it")
+        # Triton does not restart processes since release 24.06: a shell outlives this one, and sees that the pipe ends
+        restarted = Path(args["model_repository"], RESTARTED)
+        self._watch = subprocess.Popen(["sh", "-c", WATCH, self._model.name, restarted], stdin=subprocess.PIPE)
+
+    def finalize(self) -> None:
+        """The model is not needed any more."""
+        self._watch.communicate(b"ended\n")
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """The responses to requests, in their order; those that are refused get 400 and a sentence."""

@@ -237,5 +237,9 @@ def test_a_model_that_cannot_be_loaded_is_named_and_others_serve(tmp_path, capsy
         response = client.get("/v2/models/half/ready")
         assert response.status_code == 404
         assert response.json()["error"] == "serve: there is no model half; expected one of ['mixed']"
-    with pytest.raises(ArgumentError, match="expected a folder of models that flow.save"):
+    (tmp_path / "mixed" / "config.pbtxt").unlink()
+    (tmp_path / "mixed" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ArgumentError, match="serve: got 2 models that cannot be loaded; expected others"):
+        app(tmp_path)
+    with pytest.raises(ArgumentError, match=r"none; expected models, of \[\]: folders that flow.save"):
         app(tmp_path / "none")

@@ -5,7 +5,7 @@ from compare import assert_close
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError, DTypeError, GraphError, IndexRangeError, ShapeError
+from miniflow.errors import ArgumentError, GraphError, IndexRangeError
 from miniflow.serve import REFUSALS, ServedModel
 
 
@@ -50,25 +50,26 @@ def test_answers_live_on(linear):
 
 
 WRONG = [
-    ({}, ArgumentError, r"model: got the inputs \[\]; expected \['INPUT_0'\]"),
-    ({"x": flow.ones(1, 3)}, ArgumentError, r"model: got the inputs \['x'\]; expected \['INPUT_0'\]"),
-    ({"INPUT_0": flow.ones(1, 3).double()}, DTypeError, "model: INPUT_0 has FP64; expected FP32"),
-    ({"INPUT_0": flow.ones(1, 4)}, ShapeError, r"INPUT_0 has shape \[1, 4\]; expected \[3\] behind the size of the b"),
-    ({"INPUT_0": flow.ones(3)}, ShapeError, r"INPUT_0 has shape \[3\]; expected \[3\] behind the size of the batch"),
-    ({"INPUT_0": flow.tensor(1.0)}, ShapeError, r"INPUT_0 has shape \[\]; expected \[3\] behind the size of the batch"),
-    ({"INPUT_0": flow.ones(0, 3)}, ShapeError, r"model: got batches of \[0\] rows; expected 1 to \d+"),
-    ({"INPUT_0": flow.ones(99, 3)}, ShapeError, r"model: got batches of \[99\] rows; expected 1 to \d+"),
+    ({}, "{}"),
+    ({"x": flow.ones(1, 3)}, "{'x': 'FP32 [1, 3]'}"),
+    ({"INPUT_0": flow.ones(1, 3), "x": flow.ones(1, 3)}, "{'INPUT_0': 'FP32 [1, 3]', 'x': 'FP32 [1, 3]'}"),
+    ({"INPUT_0": flow.ones(1, 3).double()}, "{'INPUT_0': 'FP64 [1, 3]'}"),
+    ({"INPUT_0": flow.ones(1, 4)}, "{'INPUT_0': 'FP32 [1, 4]'}"),
+    ({"INPUT_0": flow.ones(1, 1, 3)}, "{'INPUT_0': 'FP32 [1, 1, 3]'}"),
+    ({"INPUT_0": flow.ones(3)}, "{'INPUT_0': 'FP32 [3]'}"),
+    ({"INPUT_0": flow.tensor(1.0)}, "{'INPUT_0': 'FP32 []'}"),
+    ({"INPUT_0": flow.ones(0, 3)}, "{'INPUT_0': 'FP32 [0, 3]'}"),
+    ({"INPUT_0": flow.ones(9, 3)}, "{'INPUT_0': 'FP32 [9, 3]'}"),
 ]
 
 
-@pytest.mark.parametrize(("request_", "error", "why"), WRONG)
-def test_what_does_not_fit_is_refused_alone(linear, request_, error, why):
+@pytest.mark.parametrize(("request_", "got"), WRONG)
+def test_what_does_not_fit_is_refused_alone(linear, request_, got):
     model, graph = linear
     x = flow.randn(1, 3)
     good, bad, again = model.answer([{"INPUT_0": x}, request_, {"INPUT_0": x}])
-    assert type(bad) is error and isinstance(bad, REFUSALS)
-    with pytest.raises(error, match=why):
-        raise bad
+    assert type(bad) is ArgumentError and isinstance(bad, REFUSALS)
+    assert str(bad) == f"model: got the inputs {got}; expected {{'INPUT_0': 'FP32 [rows, 3]'}} with 1 to 8 rows"
     assert (good["OUTPUT_0"] == again["OUTPUT_0"]).all()
 
 
@@ -81,8 +82,8 @@ def test_batches_of_several_inputs_are_of_one_size(tmp_path):
     graph(flow.ones(4, 3), flow.ones(4, 3))
     graph.save(tmp_path / "add", serve=True)
     (found,) = ServedModel(tmp_path / "add").answer([{"INPUT_0": flow.ones(1, 3), "INPUT_1": flow.ones(2, 3)}])
-    with pytest.raises(ShapeError, match=r"add: got batches of \[1, 2\] rows; expected 1 to \d+, the same of all inpu"):
-        raise found
+    assert "got the inputs {'INPUT_0': 'FP32 [1, 3]', 'INPUT_1': 'FP32 [2, 3]'}; expected " in str(found)
+    assert type(found) is ArgumentError
 
 
 def test_an_index_out_of_range_is_refused_alone(tmp_path):
@@ -97,8 +98,7 @@ def test_models_without_batches_are_run_one_by_one(tmp_path):
     x = flow.randn(4, 3)
     first, wrong, second = model.answer([{"INPUT_0": x[:2]}, {"INPUT_0": x[:1]}, {"INPUT_0": x[2:]}])
     assert (first["OUTPUT_0"] == graph(x[:2])).all() and (second["OUTPUT_0"] == graph(x[2:])).all()
-    with pytest.raises(ShapeError, match=r"INPUT_0 has shape \[1, 3\]; expected \[2, 3\]"):
-        raise wrong
+    assert str(wrong) == "model: got the inputs {'INPUT_0': 'FP32 [1, 3]'}; expected {'INPUT_0': 'FP32 [2, 3]'}"
 
 
 def test_more_rows_than_config_allows(tmp_path):
@@ -125,7 +125,7 @@ def test_graphs_of_the_last_sizes_are_kept(tmp_path, monkeypatch):
     for rows in (*range(1, 10), 1, 2):
         x = flow.randn(rows, 3)
         assert (model.answer([{"INPUT_0": x}])[0]["OUTPUT_0"] == graph(x)).all()
-        assert len(model.saved._graphs) <= 3
+        assert model.saved._of_rows.cache_info().currsize <= 3
 
 
 class ScaledByBatch(nn.Module):

@@ -130,9 +130,35 @@ def test_graphs_without_a_batch(tmp_path):
     graph.save(tmp_path / "scale", serve=True)
     config = read_config(tmp_path / "scale")
     assert config.max_batch_size == 0 and [list(x.dims) for x in config.input] == [[4, 3], [1]]
-    assert [x.HasField("reshape") for x in config.input] == [False, True]
-    (found,) = ServedModel(tmp_path / "scale").answer([{"INPUT_0": flow.ones(4, 3), "INPUT_1": flow.tensor(3.0)}])
-    assert found["OUTPUT_0"].tolist() == [[3.0] * 3] * 4
+    for factor in (flow.tensor([3.0]), flow.tensor(3.0)):
+        (found,) = ServedModel(tmp_path / "scale").answer([{"INPUT_0": flow.ones(4, 3), "INPUT_1": factor}])
+        assert found["OUTPUT_0"].tolist() == [[3.0] * 3] * 4
+
+
+def test_configs_that_reshape(tmp_path):
+    """A request may have other dims of as many elements, as with Triton's `reshape`, which does not have to be said."""
+    pair().save(tmp_path / "pair", serve=True)
+    path = tmp_path / "pair" / "config.pbtxt"
+    path.write_text(path.read_text().replace("dims: 3", "dims: [1, 3] reshape { shape: 3 }", 1))
+    model, x = ServedModel(tmp_path / "pair"), flow.randn(2, 1, 3)
+    for given in (x, x.reshape(2, 3)):
+        (found,) = model.answer([{"INPUT_0": given, "INPUT_1": flow.zeros(2, 3)}])
+        assert (found["OUTPUT_0"] == x.reshape(2, 3)).all()
+
+
+def test_names_are_those_of_the_graph_where_they_are_alone(tmp_path):
+    class Nested(nn.Graph):
+        def build(self, first, second, *, my_mask):
+            return {"x": first["x"] + second["x"], "total_sum": my_mask * 2}
+
+    graph, x = Nested(), flow.randn(2, 3)
+    graph({"x": x}, {"x": x}, my_mask=x)
+    graph.save(tmp_path / "nested", serve=True, names=True)
+    config = read_config(tmp_path / "nested")
+    assert [x.name for x in config.input] == ["INPUT_0", "INPUT_1", "my_mask"]
+    assert [x.name for x in config.output] == ["x", "total_sum"]
+    (found,) = ServedModel(tmp_path / "nested").answer([{"INPUT_0": x, "INPUT_1": x, "my_mask": x}])
+    assert (found["x"] == 2 * x).all() and (found["total_sum"] == 2 * x).all()
 
 
 def saved(folder, module, *shape):
@@ -147,6 +173,16 @@ def test_every_version_gets_its_file_and_the_largest_is_served(tmp_path):
     assert sorted(p.parent.name for p in tmp_path.glob("linear/*/model.py")) == ["10", "9"]
     model = ServedModel(tmp_path / "linear")
     assert model.version == 10 and model.answer([{"INPUT_0": flow.ones(1, 3)}])[0]["OUTPUT_0"].shape == (1, 10)
+
+
+def test_a_graph_that_is_saved_again_is_the_next_version(tmp_path):
+    for columns in (4, 5):
+        saved(tmp_path / "linear", nn.Linear(3, columns), 4, 3)
+        (model,) = prepare(tmp_path)
+        (model / "config.pbtxt").unlink()
+    prepare(tmp_path)
+    model = ServedModel(tmp_path / "linear")
+    assert model.version == 2 and model.answer([{"INPUT_0": flow.ones(1, 3)}])[0]["OUTPUT_0"].shape == (1, 5)
 
 
 # what is refused
@@ -199,11 +235,11 @@ def test_training_graphs(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of FP32 \[4\]; expected FP32 \[3\], as the graph"),
-        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of FP64 \[3\]; expected FP32 \[3\]"),
-        ("INPUT_1", "INPUT_2", r"config.pbtxt names \['INPUT_0', 'INPUT_2'\]; the graph has 2"),
-        ("INPUT_1", "INPUT_0", r"config.pbtxt names \['INPUT_0'\]; the graph has 2"),
-        ("max_batch_size: 8", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 4, the rows "),
+        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of FP32 \[4\]; the graph has FP32 \[3\], FP32 \[3\]"),
+        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of FP64 \[3\]; the graph has FP32 \[3\], FP32 \[3\]"),
+        ("INPUT_1", "INPUT_2", r"config.pbtxt has INPUT_2 of FP32 \[3\]; the graph has FP32 \[3\], FP32 \[3\]"),
+        ("INPUT_1", "INPUT_0", r"config.pbtxt has the inputs \['INPUT_0'\]; expected 2 inputs, as the graph"),
+        ("max_batch_size: 8", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 2147483647"),
         ("max_batch_size: 8", "max_batch_size 4", "cannot read .*config.pbtxt: 3:16"),
     ],
 )
@@ -231,14 +267,15 @@ def test_configs_that_say_less(tmp_path):
 @pytest.mark.parametrize("most", [-3, 2**31])
 def test_a_batch_size_that_cannot_be_is_refused_before_it_is_written(tmp_path, most):
     flow.save(pair(), tmp_path / "pair")
-    with pytest.raises(ArgumentError, match=rf"pair: got max_batch_size={most}; expected 0 to 2147483647"):
+    with pytest.raises(ArgumentError, match=rf"pair: got max_batch_size {most}; expected 0 to 2147483647"):
         prepare(tmp_path, max_batch_size=most)
     assert not (tmp_path / "pair" / "config.pbtxt").exists()
 
 
-def test_names_that_triton_does_not_take_are_refused(tmp_path):
+def test_names_that_triton_does_not_take_are_refused(tmp_path, capsys):
     flow.save(pair(), tmp_path / "a pair")
-    flow.save(pair(), tmp_path / "pair")
     with pytest.raises(ArgumentError, match="got a model 'a pair'; expected a name of letters of ASCII"):
         prepare(tmp_path)
-    assert (tmp_path / "pair" / "config.pbtxt").exists()
+    flow.save(pair(), tmp_path / "pair")
+    assert prepare(tmp_path) == [tmp_path / "pair"]
+    assert "serve: a pair cannot be loaded: serve: got a model 'a pair'; expected" in capsys.readouterr().err

@@ -16,9 +16,8 @@ from served import document, save_models
 
 import miniflow as flow
 from miniflow.errors import ArgumentError
-from miniflow.serve import app, server
+from miniflow.serve import server
 from miniflow.serve.__main__ import default_engine, main
-from miniflow.serve.application import run
 from miniflow.serve.server import find_triton
 
 X = flow.arange(64).to(flow.float32).reshape(1, 1, 8, 8)
@@ -89,12 +88,19 @@ def cut_off_client(address):
     yield
 
 
-def test_addresses_that_are_taken(tmp_path):
+@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
+def test_addresses_that_cannot_be_had(tmp_path, capsys, host):
     save_models(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ArgumentError, match=f"serve: got 127.0.0.1:{port}; expected an address that is free"):
-            run(app(tmp_path), port=port)
+        assert main([str(tmp_path), "--engine", "python", "--http-address", host, "--http-port", str(port)]) == 1
+    assert f"serve: got {host}:{port}; expected an address that is free: " in capsys.readouterr().err
+
+
+def test_ports_that_there_are_not(tmp_path, capsys):
+    save_models(tmp_path)
+    assert main([str(tmp_path), "--engine", "python", "--http-port", "65536"]) == 1
+    assert "serve: got 127.0.0.1:65536; expected an address that is free: " in capsys.readouterr().err
 
 
 def test_a_graph_that_cannot_be_prepared_is_named_and_others_are_prepared(tmp_path, capsys):
