@@ -32,17 +32,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("models", help="a folder of models, each what flow.save(graph, folder) wrote")
-    parser.add_argument(
-        "--engine", choices=ENGINES, help="what answers requests; by default triton, if it is installed"
-    )
+    parser.add_argument("--engine", choices=ENGINES, help="what answers; by default triton, if it is installed")
     parser.add_argument("--http-address", default="127.0.0.1", help="0.0.0.0: reachable from other machines")
     parser.add_argument("--http-port", type=int, default=8000, help="0: one that is free")
     parser.add_argument("--names", action="store_true", help="call tensors as the graph does, not INPUT_0")
     parser.add_argument("--max-batch-size", type=int, help="rows that may be joined; 0: shapes of the saved graph")
-    for engine in ("openvino", "tensorrt"):
-        parser.add_argument(
-            f"--enable-{engine}", action="append", default=[], metavar="MODEL", help=f"run MODEL by {engine}"
-        )
+    parser.add_argument("--enable-openvino", action="append", default=[], metavar="MODEL", help="run MODEL by OpenVINO")
+    parser.add_argument("--enable-tensorrt", action="append", default=[], metavar="MODEL", help="run MODEL by TensorRT")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     only_prepare = arguments[:1] == ["prepare"]
     return parser.parse_args(arguments[only_prepare:], argparse.Namespace(only_prepare=only_prepare))
@@ -105,9 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     engines = dict.fromkeys(options.enable_openvino, "openvino") | dict.fromkeys(options.enable_tensorrt, "tensorrt")
     try:
-        models = prepare(
-            options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines or None
-        )
+        models = prepare(options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines)
         if options.only_prepare:
             return int(models != models_in(options.models))
         return serve(models, options.engine or default_engine(), options.http_address, options.http_port)

@@ -10,8 +10,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,20 +64,9 @@ def application(models: Sequence[Path]) -> Starlette:
         routes += [Route(path, metadata), Route(f"{path}/ready", metadata)]
         routes += [Route(f"{path}/infer", infer, methods=["POST"])]
     handlers = dict.fromkeys((HTTPException, ClientDisconnect, *REFUSALS), told)
-    found = Starlette(routes=routes, lifespan=computing, exception_handlers=handlers)
-    found.state.models = served
+    found = Starlette(routes=routes, exception_handlers=handlers)
+    found.state.models, found.state.batches = served, {name: Batches(model) for name, model in served.items()}
     return found
-
-
-@asynccontextmanager
-async def computing(found: Starlette) -> AsyncIterator[None]:
-    """Compute batches while the application runs."""
-    found.state.batches = {name: Batches(model) for name, model in found.state.models.items()}
-    try:
-        yield
-    finally:
-        for batches in found.state.batches.values():
-            batches.close()
 
 
 async def server(_: Request) -> Response:
@@ -119,9 +108,7 @@ def model_of(request: Request) -> ServedModel:
 
 async def told(_: Request, error: Exception) -> Response:
     """An error as KServe wants it."""
-    content = json.dumps(
-        {"error": getattr(error, "detail", str(error))}
-    )  # in ASCII: for names that UTF-8 has no bytes for
+    content = json.dumps({"error": getattr(error, "detail", str(error))})  # in ASCII: UTF-8 cannot encode each name
     return Response(content, getattr(error, "status_code", 400), getattr(error, "headers", None), "application/json")
 
 

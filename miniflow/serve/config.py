@@ -31,7 +31,7 @@ MESSAGES = {  # name -> field -> type; "*" for several
     "Value": {"string_value": "string"},
     "ParametersEntry": {"key": "string", "value": "Value"},
     "ModelConfig": {
-        "name": "string", "backend": "string", "max_batch_size": "int32", "input": "*Tensor", "output": "*Tensor",
+        "backend": "string", "max_batch_size": "int32", "input": "*Tensor", "output": "*Tensor",
         "instance_group": "*InstanceGroup", "dynamic_batching": "DynamicBatching", "parameters": "*ParametersEntry",
     },
 }  # fmt: skip

@@ -62,10 +62,8 @@ class ServedModel:
 
     def __init__(self, folder: str | os.PathLike):
         folder = Path(folder).absolute()
-        self.name, self.config, versions = folder.name, read_config(folder), versions_of(folder)
-        if not versions:
-            raise ArgumentError(f"{self.name}: there is no version; expected {folder}/1/model, which flow.save writes")
-        self.version, self.most = versions[-1], self.config.max_batch_size
+        self.name, self.config = folder.name, read_config(folder)
+        self.version, self.most = versions_of(folder)[-1], self.config.max_batch_size
         self.saved = SavedModel(folder / str(self.version) / "model", device_of(self.config), engine_of(self.config))
         self.saved.check_most(f"{self.name}: config.pbtxt has", self.most)
         self._start = 1 if self.most else 0  # dims of rows

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from miniflow.errors import ArgumentError, CheckpointError, DeviceError, GraphError
+from miniflow.graph.ir import Slot
 from miniflow.serialization.atomic import writing
 from miniflow.serialization.states import GRAPH, save
 from miniflow.serve.config import CONFIG, DATATYPES, message_class, write_config
@@ -76,15 +77,13 @@ def prepare(
     ...     sorted(path.relative_to(model).as_posix() for path in model.rglob("*.*"))
     ['1/model.py', '1/model/graph.safetensors', 'config.pbtxt']
     """
-    found = models_in(folder)
-    unknown = set(engines or ()) - {model.name for model in found}
-    if unknown or not found:
-        got = f"engines for {sorted(unknown)}" if unknown else f"{folder}"
+    models, engines = {model.name: model for model in models_in(folder)}, engines or {}
+    if not models or engines.keys() - models.keys():
+        got = f"engines for {sorted(engines)}" if models else f"{folder}"
         raise ArgumentError(
-            f"serve: got {got}; expected models, of {[model.name for model in found]}: folders that "
-            "flow.save(graph, folder) wrote"
+            f"serve: got {got}; expected folders that flow.save(graph, folder) wrote, of {list(models)}"
         )
-    return each(lambda model: prepare_model(model, names, max_batch_size, (engines or {}).get(model.name)), found)
+    return each(lambda path: prepare_model(path, names, max_batch_size, engines.get(path.name)), list(models.values()))
 
 
 def each(action: Callable[[Path], Any], models: Sequence[Path]) -> list[Any]:
@@ -132,9 +131,7 @@ def versions_of(model: Path) -> list[int]:
 def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: str | None) -> Path:
     """Write what is missing in the folder of one model; see `prepare`."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
-        raise ArgumentError(
-            f"serve: got a model {model.name!r}; expected a name of letters of ASCII, digits, _ . and -"
-        )
+        raise ArgumentError(f"serve: got a model {model.name!r}; expected a name of ASCII letters, digits, _ . and -")
     with writing("serve", model):
         if (model / GRAPH).exists():
             version = model / str(max(versions_of(model), default=0) + 1) / "model"
@@ -158,20 +155,20 @@ def config_of(saved: SavedModel, name: str, names: bool, max_batch_size: int | N
     if max_batch_size is None:
         max_batch_size = max(saved.rows, min(LARGEST_BATCH, saved.most))
     saved.check_most(f"{name}: got", max_batch_size)
-    config = message_class()(name=name, backend="python", max_batch_size=max_batch_size)
-    sides = (
-        (config.input, "INPUT", saved.inputs, saved.arguments),
-        (config.output, "OUTPUT", saved.outputs, saved.results),
+
+    def tensors(side: str, slots: Sequence[Slot], keys: Sequence[str]) -> list[dict[str, Any]]:
+        alone = [key for key in keys if names and keys.count(key) == 1 and not key.isdecimal()]
+        called = [key if key in alone else f"{side}_{i}" for i, key in enumerate(keys)]
+        dims = [slot.shape[1:] if max_batch_size else slot.shape for slot in slots]  # Triton wants at least one
+        return [{"name": called[i], "data_type": f"TYPE_{DATATYPES[slot.dtype]}", "dims": dims[i] or [1]}
+                for i, slot in enumerate(slots)]  # fmt: skip
+
+    return message_class()(
+        backend="python",
+        max_batch_size=max_batch_size,
+        input=tensors("INPUT", saved.inputs, saved.arguments),
+        output=tensors("OUTPUT", saved.outputs, saved.results),
+        instance_group=[{"count": 1, "kind": "KIND_CPU" if saved.device.type == "cpu" else "KIND_GPU"}],
+        dynamic_batching={"max_queue_delay_microseconds": DELAY} if max_batch_size else None,
+        parameters=[{"key": "xrt", "value": {"string_value": engine}}] if engine else [],
     )
-    for tensors, side, slots, keys in sides:
-        for i, (slot, key) in enumerate(zip(slots, keys, strict=True)):
-            is_named = names and keys.count(key) == 1 and not key.isdecimal()
-            dims = slot.shape[1:] if max_batch_size else slot.shape  # Triton wants at least one
-            datatype = f"TYPE_{DATATYPES[slot.dtype]}"
-            tensors.add(name=key if is_named else f"{side}_{i}", data_type=datatype, dims=dims or [1])
-    config.instance_group.add(count=1, kind="KIND_CPU" if saved.device.type == "cpu" else "KIND_GPU")
-    if max_batch_size:
-        config.dynamic_batching.max_queue_delay_microseconds = DELAY
-    if engine is not None:
-        config.parameters.add(key="xrt", value={"string_value": engine})
-    return config

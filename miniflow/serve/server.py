@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 from miniflow.errors import ArgumentError, WorkerError
@@ -36,24 +36,8 @@ CLOSED = "shared-memory,model-repository,trace,logging"
 EXIT_SECONDS = 5  # for requests that are being answered
 
 
-class Triton(NamedTuple):
-    """An installation of Triton that can run this Python.
-
-    Attributes:
-        root: the folder that has its backends.
-        server: the program.
-        stub: the program that runs a model in this version of Python.
-        libpython: the shared library of this Python, which the stub loads.
-    """
-
-    root: Path
-    server: Path
-    stub: Path
-    libpython: Path
-
-
-def find_triton() -> Triton:
-    """The installation to use.
+def find_triton() -> tuple[Path, Path, Path]:
+    """The installation to use: the server, the stub that runs models in this version of Python, and its library.
 
     Raises:
         ArgumentError: if there is none, or none for this Python; says what to install.
@@ -66,19 +50,20 @@ def find_triton() -> Triton:
             "serve: found no tritonserver; expected one on the PATH, as in NVIDIA's container: install it, or run "
             "`pip install --no-deps nvidia-pytriton==0.7.0`"
         )
-    root = Path(found).resolve().parents[1]
-    stubs = [root / "python_backend_stubs" / PYTHON / STUB, root / "backends" / "python" / STUB]
-    libraries = [Path(folder, LIBPYTHON) for folder in (sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib")]
-    for paths in (stubs, libraries):
-        if not any(path.exists() for path in paths):
+    server, chosen = Path(found).resolve(), []
+    stubs = (server.parents[1] / "python_backend_stubs" / PYTHON, server.parents[1] / "backends" / "python")
+    libraries = (sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib")
+    for file, folders in ((STUB, stubs), (LIBPYTHON, libraries)):
+        chosen += [path for path in (Path(folder, file) for folder in folders) if path.exists()][:1] or [None]
+        if chosen[-1] is None:
             raise ArgumentError(
-                f"serve: {found} cannot run {sys.executable}: there is no {' and no '.join(map(str, paths))}; expected "
-                "a version of Python that Triton knows, with its shared library: use another Python"
+                f"serve: {server} cannot run {sys.executable}: there is no {file} in {' or '.join(map(str, folders))}; "
+                "expected a version of Python that Triton knows, with its shared library: use another Python"
             )
-    return Triton(root, Path(found), *(next(filter(Path.exists, paths)) for paths in (stubs, libraries)))
+    return server, *chosen
 
 
-def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, str]:
+def layout(scratch: Path, server: Path, stub: Path, libpython: Path, models: Sequence[Path]) -> dict[str, str]:
     """Put what Triton is to see into a folder: the models, the backends, and this Python with its packages.
 
     The stub ignores PYTHONPATH; it runs in the virtual environment that is first on the PATH.
@@ -92,9 +77,9 @@ def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, s
         for path in model.iterdir():
             (scratch / "models" / model.name / path.name).symlink_to(path.resolve())
     (scratch / "lib").mkdir()
-    (scratch / "lib" / LIBPYTHON).symlink_to(triton.libpython)
-    shutil.copytree(triton.root / "backends" / "python", scratch / "backends" / "python")  # links are refused
-    shutil.copy(triton.stub, scratch / "backends" / "python")
+    (scratch / "lib" / LIBPYTHON).symlink_to(libpython)
+    shutil.copytree(server.parents[1] / "backends" / "python", scratch / "backends" / "python")  # links are refused
+    shutil.copy(stub, scratch / "backends" / "python")
     (scratch / "backends" / "oneflow").mkdir()
     (scratch / "backends" / "oneflow" / "model.py").write_text(ONEFLOW, encoding="utf-8")
     venv.create(scratch / "venv", symlinks=True)
@@ -102,7 +87,7 @@ def layout(scratch: Path, triton: Triton, models: Sequence[Path]) -> dict[str, s
     paths = dict.fromkeys(map(os.path.abspath, [Path(__file__).parents[2], *sys.path]))
     lines = ["import sys; sys.dont_write_bytecode = True", *paths]  # no __pycache__ beside model.py, a change
     (packages / "miniflow.pth").write_text("\n".join(lines), encoding="utf-8")
-    libraries = (f"{scratch}/lib", f"{triton.root.parents[1]}/nvidia_pytriton.libs", os.environ.get("LD_LIBRARY_PATH"))
+    libraries = (f"{scratch}/lib", f"{server.parents[3]}/nvidia_pytriton.libs", os.environ.get("LD_LIBRARY_PATH"))
     return os.environ | {
         "PATH": f"{scratch}/venv/bin:{os.environ.get('PATH', os.defpath)}",
         "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
@@ -117,10 +102,10 @@ def started(models: Sequence[Path], host: str, port: int) -> Iterator[subprocess
         ArgumentError: see `find_triton`.
         WorkerError: if Triton ends before it is ready; it has logged why.
     """
-    triton = find_triton()
+    server, stub, libpython = find_triton()
     with tempfile.TemporaryDirectory(prefix="miniflow-serve-") as scratch:
-        environment = layout(Path(scratch), triton, models)
-        command = [triton.server, f"--model-repository={scratch}/models", f"--backend-directory={scratch}/backends"]
+        environment = layout(Path(scratch), server, stub, libpython, models)
+        command = [server, f"--model-repository={scratch}/models", f"--backend-directory={scratch}/backends"]
         command += [f"--http-address={host}", f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
         command += ["--exit-on-error=false", "--strict-readiness=false", "--disable-auto-complete-config"]
         command += ["--model-control-mode=poll", "--repository-poll-secs=1"]

@@ -114,7 +114,9 @@ def test_a_graph_that_cannot_be_prepared_is_named_and_others_are_prepared(tmp_pa
 
 def test_folders_without_models(tmp_path, capsys):
     assert main([str(tmp_path), "--engine", "python"]) == 1
-    assert f"serve: got {tmp_path}; expected models, of []" in capsys.readouterr().err
+    assert (
+        f"serve: got {tmp_path}; expected folders that flow.save(graph, folder) wrote, of []" in capsys.readouterr().err
+    )
 
 
 def test_without_the_extra(tmp_path, capsys, monkeypatch):
@@ -141,12 +143,12 @@ def test_triton_that_cannot_run_this_python(monkeypatch, tmp_path, capsys):
     program.parent.mkdir(parents=True)
     program.touch(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    with pytest.raises(ArgumentError, match=r"cannot run .*: there is no .*/triton_python_backend_stub and"):
+    with pytest.raises(ArgumentError, match=r"cannot run .*: there is no triton_python_backend_stub in .*/triton/"):
         find_triton()
     stub = tmp_path / "triton" / "backends" / "python" / "triton_python_backend_stub"
     stub.parent.mkdir(parents=True)
     stub.touch()
     monkeypatch.setattr(server, "LIBPYTHON", "libpython0.0.so")
-    with pytest.raises(ArgumentError, match=r"there is no .*libpython0\.0\.so"):
+    with pytest.raises(ArgumentError, match=r"there is no libpython0\.0\.so in "):
         find_triton()
     assert default_engine() == "python" and "libpython0.0.so" in capsys.readouterr().err
