@@ -19,7 +19,7 @@ from miniflow.backends import memory
 from miniflow.backends.buffer import BufferArray
 from miniflow.backends.runtime_defaults import user_level
 from miniflow.device import CPU, device, of_array
-from miniflow.dispatch.tape import Leaf, Node, Version, latest_hook, modes, note_change
+from miniflow.dispatch.tape import Leaf, Node, Version, modes, note_change
 from miniflow.dtype import dtype
 from miniflow.errors import (
     ArgumentTypeError,
@@ -557,13 +557,13 @@ class HookHandle:
     def of(cls, hooks: list, entry: tuple, prepend: bool = False) -> HookHandle:
         """Add a hook at the end of `hooks`, or at the front with `prepend`."""
         hooks.insert(0 if prepend else len(hooks), entry)
-        note_change(latest_hook)
+        note_change()
         return cls(hooks, entry)
 
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""
         self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
-        note_change(latest_hook)
+        note_change()
 
     def __enter__(self) -> HookHandle:
         return self

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 sequence = itertools.count(1).__next__
 latest_change: deque[int] = deque(maxlen=1)  # holds another number after each `note_change`
-latest_hook: deque[int] = deque(maxlen=1)
 _change_numbers = itertools.count(1)
 
 
-def note_change(where: deque[int] = latest_change) -> None:
-    """Note that an attribute of a module or graph was changed, or a hook: graphs that were recorded look at theirs."""
-    where.append(next(_change_numbers))
+def note_change() -> None:
+    """Note that an attribute of a module or graph, an option or a hook was changed: recorded graphs look at theirs."""
+    latest_change.append(next(_change_numbers))
 
 
 class _Modes(threading.local):

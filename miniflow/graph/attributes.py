@@ -116,16 +116,11 @@ class GraphAttributes:
         """Forget what was compiled; the next call says why it compiles again."""
         if self._last is not None:
             self.__dict__.update(_plans=[], _last=None, _recording=None, _forgotten=why)
-        if self._options:
-            self._options_changed()
 
     def _options_of(self, module: Module) -> GraphModule:
         if module not in self._options:
-            self._options[module] = GraphModule(self)
+            self._options[module] = GraphModule()
         return self._options[module]
-
-    def _options_changed(self) -> None:
-        self.config.note_change()
 
     def _checkpoint_scopes(self) -> frozenset[str]:
         """The names of the modules whose options ask for checkpointing."""

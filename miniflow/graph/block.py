@@ -48,13 +48,6 @@ class GraphModule(Options):
 
     INSTEAD = {"stage": "config.stage_id = {}", "checkpointing": "config.activation_checkpointing = {}"}
 
-    def __init__(self, graph: Graph) -> None:
-        self.__dict__["_graph"] = graph
-
-    def note_change(self) -> None:
-        """Let the graph compare its options with those that it was compiled with."""
-        self._graph._options_changed()
-
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
         """Put the module into a stage of a pipeline.
 

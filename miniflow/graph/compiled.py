@@ -61,7 +61,7 @@ class Compiled:
         self.report: list[PassRecord] = []
         for optimizer in graph._optimizers:
             optimizer.create_state()
-        self._changes, self.config = graph.config.changes, graph._full_config()
+        options, self.config = graph._options_key(), graph._full_config()
         whole = zero.whole(graph._optimizers, graph._whole) if self.config.zero else nullcontext()
         with self._stage("building graph"), whole:
             self.recording = Recording(graph, tree, metas, self.config.checkpoint_scopes)
@@ -79,7 +79,7 @@ class Compiled:
             else:
                 self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
-        self.guards = Guards(graph, self.recording, tensors)
+        self.guards = Guards(graph, self.recording, tensors, options)
         self._plain = is_plain(tree)
         self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
         self._finish = self._finisher()
@@ -142,14 +142,7 @@ class Compiled:
 
     def is_up_to_date(self) -> bool:
         """Whether nothing that was burned into the recording has changed."""
-        return (self._changes == self.graph.config.changes or self._has_same_options()) and self.guards.is_same()
-
-    def _has_same_options(self) -> bool:
-        changes = self.graph.config.changes
-        if self.config.key() != self.graph._full_config().key():
-            return False
-        self._changes = changes
-        return True
+        return self.guards.is_same()
 
     def input_difference(self, tree: Tree, metas: Sequence[tuple]) -> tuple[int, tuple, tuple] | str | None:
         """How a call's inputs differ: index, expected and actual meta; or in words, if their structure does."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from miniflow.backends.runtime_defaults import user_level
+from miniflow.dispatch.tape import note_change
 from miniflow.dtype import HALF, as_dtype, float16
 from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError
 from miniflow.graph.onnxruntime import PROVIDERS
@@ -133,7 +134,7 @@ class GraphConfig(Options):
     def _set_training(self, training: bool) -> None:
         """Take note of whether a graph with these options has an optimizer."""
         self.__dict__["training"] = training
-        self.note_change()
+        note_change()
 
     # what is computed
 
@@ -388,10 +389,6 @@ class GraphConfig(Options):
         """
         is_on = choice("enable_auto_memory", mode, AUTO_MEMORY, "mode=") != "Disable"
         _no_effect("enable_auto_memory", "choose the modules: module.config.activation_checkpointing = True", is_on)
-
-    def key(self) -> tuple:
-        """What a plan depends on: equal keys compile to equal plans."""
-        return self.training, *super().key()
 
     def __repr__(self) -> str:
         options = "".join(f"{name}={value}, " for name, value in self.options().items())

@@ -304,6 +304,11 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         sparse = [names[p] for o, is_sparse in pairs if is_sparse for p in parameters_of(o)]
         return self.config.with_(self.training, self._checkpoint_scopes(), sparse)
 
+    def _options_key(self) -> tuple:
+        """What a plan depends on of the options of the graph and of its modules."""
+        of_modules = {module: options.options() for module, options in self._options.items()}
+        return self.config.key(), {module: values for module, values in of_modules.items() if values}
+
     def _heed_modes(self) -> None:
         """Refuse a call while another graph is recorded; warn of autocast."""
         if modes.tracer is not None:

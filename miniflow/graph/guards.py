@@ -19,7 +19,7 @@ from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from miniflow.device import get_default_device
-from miniflow.dispatch.tape import latest_change, latest_hook
+from miniflow.dispatch.tape import latest_change
 from miniflow.dtype import get_default_dtype
 from miniflow.formulas.scalar import is_number
 from miniflow.graph.accesses import value_of
@@ -47,10 +47,12 @@ class Guards:
         graph: whose step was recorded.
         recording: of it.
         states: of the program, by name.
+        options: those with which it was compiled, `graph._options_key()`.
     """
 
-    def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor]):
+    def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor], options: tuple):
         self._count: list[int] | None = None
+        self._graph, self._options = graph, options
         self._modules, self._names = recording.names, {**recording.names, graph: graph.name}
         known = {owner for owner, key, _ in recording.reads if key == "training"}
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
@@ -69,11 +71,11 @@ class Guards:
             _OptimizerGuard(optimizer, {(int(i), name) for k, i, name in numbers if int(k) == number})
             for number, optimizer in enumerate(graph._optimizers)
         ]
-        self._hook_count, self._hooks, self._defaults = list(latest_hook), self._hooks_now(), _defaults()
+        self._hooks, self._defaults = self._hooks_now(), _defaults()
         tables = [(path, vars(module)[name]) for module, path in self._modules.items() for name in TABLES]
         self._members = [(path, table, dict(table)) for path, table in tables]
         self._note()
-        self._has_same_attributes()  # unless another thread has changed one meanwhile
+        self._has_same_python_state()  # unless another thread has changed some of it meanwhile
 
     def _note(self) -> None:
         """Lay out what is compared by identity."""
@@ -88,9 +90,9 @@ class Guards:
         return (
             self._has_same_tensors()
             and (
-                (self._count == list(latest_change) and self._has_identical_attributes()) or self._has_same_attributes()
+                (self._count == list(latest_change) and self._has_identical_attributes())
+                or self._has_same_python_state()
             )
-            and (self._hook_count == list(latest_hook) or self._has_same_hooks())
             and all([optimizer.is_same() for optimizer in self._optimizers])
             and _defaults() == self._defaults
         )
@@ -103,7 +105,7 @@ class Guards:
     def differences(self) -> list[str]:
         """What has changed, in words."""
         differences = [*self._attribute_differences(), *self._member_differences()]
-        if not self._has_same_hooks():
+        if not _is_same(self._hooks_now(), self._hooks):
             differences.append("the hooks of a module or a parameter")
         differences += self._tensor_differences()
         for optimizer in self._optimizers:
@@ -116,9 +118,12 @@ class Guards:
 
     # attributes, members and hooks
 
-    def _has_same_attributes(self) -> bool:
-        """Whether attributes hold what is equal, and modules the same members; from now on these count."""
+    def _has_same_python_state(self) -> bool:
+        """Whether attributes hold what is equal, and modules the same members, hooks and options; from now on these
+        count."""
         count = list(latest_change)
+        if not _is_same(self._hooks_now(), self._hooks) or self._graph._options_key() != self._options:
+            return False
         if not (self._has_identical_attributes() and self._has_identical_members()):
             if any(self._member_differences()) or any(self._changes(by_value=True)):
                 return False
@@ -181,13 +186,6 @@ class Guards:
         of_tensors = [getattr(node, name, None) or () for node in nodes for name in ("hooks", "after")]
         of_modules = [vars(module)[table] for module in self._modules for table in HOOKS]
         return [hook for hooks in of_modules + of_tensors for hook in (*hooks, None)]
-
-    def _has_same_hooks(self) -> bool:
-        count, now = list(latest_hook), self._hooks_now()
-        if not _is_same(now, self._hooks):
-            return False
-        self._hook_count = count
-        return True
 
     # tensors
 

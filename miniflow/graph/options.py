@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
+from miniflow.dispatch.tape import note_change
 from miniflow.errors import ArgumentError, ArgumentTypeError
-
-_changes = itertools.count(1)
 
 
 class Option:
@@ -45,17 +43,12 @@ class Option:
 
     def __set__(self, options: Options, value: Any) -> None:
         options.__dict__[self.name] = self.check(self.name, value)
-        options.note_change()
+        note_change()
 
 
 class Options:
-    """The base of classes whose public attributes are `Option`s.
+    """The base of classes whose public attributes are `Option`s."""
 
-    Attributes:
-        changes: another number whenever an option was set.
-    """
-
-    changes = 0
     INSTEAD: ClassVar[dict[str, str]] = {}  # what is assigned by mistake -> what to use
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -69,17 +62,13 @@ class Options:
             raise AttributeError(self._refusal(name, value))
         super().__setattr__(name, value)
 
-    def note_change(self) -> None:
-        """Let graphs with these options compare them with those that they were compiled with."""
-        self.__dict__["changes"] = next(_changes)
-
     def options(self) -> dict[str, Any]:
         """What is not as it is by default, by the names under which it is printed."""
         values = [(option, getattr(self, option.name)) for option in self._all() if option.is_shown]
         return dict(option.shown(value) for option, value in values if value != option.default)
 
     def key(self) -> tuple:
-        """What a plan depends on: equal keys compile to equal plans."""
+        """What a plan depends on: of one graph, equal keys compile to equal plans."""
         return tuple([getattr(self, option.name) for option in self._all() if option.is_compiled])
 
     @classmethod
