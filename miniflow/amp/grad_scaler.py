@@ -213,8 +213,8 @@ class GradScaler:
         self._stepped.clear()
 
     def _refuse_in_build(self, method: str) -> None:
-        if modes.watcher is not None:
-            modes.watcher.before_step(
+        if modes.tracer is not None:
+            modes.tracer.before_step(
                 f"{type(self).__name__}.{method}",
                 "the graph scales the loss and the gradients itself: use set_grad_scaler in __init__",
             )

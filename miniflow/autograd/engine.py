@@ -50,8 +50,8 @@ def backward(
             raise AutogradError("backward: got no inputs; expected at least one, or None for all leaves")
         for x in inputs:
             x.retain_grad()
-    if modes.watcher is not None:
-        tensors = modes.watcher.before_backward(tensors, grad_tensors)
+    if modes.tracer is not None:
+        tensors = modes.tracer.before_backward(tensors, grad_tensors)
         retain_graph = retain_graph is not False  # another loss of the build may share layers
     cotangents = _cotangents("backward", tensors, grad_tensors)
     BackwardPass(tensors, cotangents, retain_graph, create_graph, inputs, captures=False).run()

@@ -38,9 +38,9 @@ class _Modes(threading.local):
     Attributes:
         enabled: whether ops are recorded on the tape.
         autocast: None, or a function of (op, inputs) that casts the inputs of an op (see `amp`).
-        tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded.
+        tracer: None, or the `graph.trace.Tracer` of the nn.Graph that is being recorded, which sees calls of ops, of
+            modules and of backward.
         global_layout: None, or the placement and SBP of `global_mode`.
-        watcher: None, or the `graph.recording.Recording` that wants to see calls of modules and of backward.
         profiler: None, or the `profiler.profile` that measures what this thread does.
     """
 
@@ -48,7 +48,6 @@ class _Modes(threading.local):
     autocast: Callable | None = None
     tracer: Any = None
     global_layout: tuple | None = None
-    watcher: Any = None
     profiler: Any = None
 
 

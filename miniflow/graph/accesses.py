@@ -95,7 +95,7 @@ class Accesses:
 
     Args:
         tracer: of the recording.
-        names: module or graph -> dotted name.
+        names: module or graph -> dotted name, of those that are known so far.
 
     Attributes:
         effects: dict, key and contents of the assignments that every call makes.
@@ -103,7 +103,7 @@ class Accesses:
     """
 
     def __init__(self, tracer: Tracer, names: Mapping[Any, str]):
-        self.tracer, self.names = tracer, dict(names)
+        self.tracer, self.names = tracer, names
         self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self.keeping: set[tuple[Any, str]] = set()
         self._owners: dict[Any, Owner | None] = {}  # None for those that the step makes
@@ -269,7 +269,8 @@ class Accesses:
 
     def _writes_to(self, owner: Any) -> bool:
         """Whether the step wrote to a parameter or buffer of a module: what it read may say that this is done."""
-        written = {id(self.tracer.program.tensors[slot]) for slot in self.tracer.first_writes()}
+        tensors = self.tracer.program.tensors
+        written = {id(tensors[slot]) for slot in self.tracer.first_writes() if slot in tensors}
         return any(id(old) in written for _, before in self._owners[owner].tables[1:] for old in before.values())
 
     def _is_new(self, tensor: Tensor) -> bool:
@@ -326,8 +327,8 @@ def _noting_read(kind: type) -> Callable[[Any, str], Any]:
                 modes.tracer.accesses.meet(owner)
             else:
                 modes.tracer.accesses.reading(owner, name)
-            if name == "forward" and modes.watcher is not None:
-                modes.watcher.before_forward(owner)
+            if name == "forward":
+                modes.tracer.before_forward(owner)
         return super(kind, owner).__getattribute__(name)
 
     return read

@@ -158,13 +158,13 @@ class Compiled:
     def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:
         """One call: what `build` returned, with the values of this call; `drawn` are its random draws, made before."""
         outputs = self.replay(arrays, drawn)
-        if self.recording.effects:
+        if self.recording.accesses.effects:
             self._assign()
         return self._finish(outputs)
 
     def _assign(self) -> None:
         """What `build` assigns to attributes without reading them."""
-        for items, key, held in self.recording.effects:
+        for items, key, held in self.recording.accesses.effects:
             if items.get(key, ABSENT) is not held.value or not held.is_unchanged():
                 held.restore(lambda tensor: True)
                 items.pop(key) if held.value is ABSENT else items.update({key: held.value})

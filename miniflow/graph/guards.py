@@ -53,13 +53,14 @@ class Guards:
     def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor], options: tuple):
         self._count: list[int] | None = None
         self._graph, self._options = graph, options
-        self._modules, self._names = recording.names, {**recording.names, graph: graph.name}
-        known = {owner for owner, key, _ in recording.reads if key == "training"}
+        self._modules, self._names = recording.modules, recording.names
+        reads = list(recording.accesses.reads())
+        known = {owner for owner, key, _ in reads if key == "training"}
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
-        self._read = [*recording.reads, *modes]
+        self._read = [*reads, *modes]
         arrays = {id(tensor._array) for tensor in states.values()}
         inside = [tensor for *_, snapshot in self._read for tensor in snapshot.tensors if id(tensor._array) in arrays]
-        self._keeping, self._counting = recording.keeping, frozenset(map(id, inside))
+        self._keeping, self._counting = recording.accesses.keeping, frozenset(map(id, inside))
         others = chain(*recording.program.aliases, inside)
         named = {id(t): (t, "a tensor that shares memory with another") for t in others}
         named |= {id(t): (t, name) for name, t in states.items()}

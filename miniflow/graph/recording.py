@@ -7,7 +7,6 @@ learning rate schedules are stepped after each replay, since they are Python.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from miniflow.dispatch.tape import enable_grad, modes
@@ -15,13 +14,12 @@ from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, module_head, parameter_lines
-from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
+from miniflow.graph.ir import BUFFER, INPUT, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
 from miniflow.graph.nested import names as places_of
 from miniflow.graph.schedule import stages_of
-from miniflow.graph.snapshot import Snapshot
 from miniflow.graph.state import module_names, parameter_names, parameters_of, states_of
-from miniflow.graph.trace import active, record
+from miniflow.graph.trace import Tracer
 from miniflow.graph.uses import Uses
 from miniflow.nn.modules.hooks import call_with_hooks
 from miniflow.nn.modules.module import Module
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from miniflow.graph.graph import Graph
 
 
-class Recording:
+class Recording(Tracer):
     """The recording of a graph's step for inputs of one kind.
 
     Args:
@@ -46,26 +44,21 @@ class Recording:
         checkpoint_scopes: the names of modules whose activations are checkpointed.
 
     Attributes:
-        program: what was recorded, before any pass.
         result: the tree of what `build` returned.
         updated: the optimizers, each with the parameters that it updates.
         skips: whether the last output says that the update was left out.
-        names: module -> dotted name; those that were met but belong to no attribute of the graph too.
-        reads: module or graph, name and old contents of the attributes that `build` read.
-        keeping: those to which it gives tensors.
-        effects: dict, key and contents of the attributes that every call assigns.
         calls: module -> the lines of inputs and outputs of its first call.
         input_lines, output_lines: of the graph.
     """
 
     def __init__(self, graph: Graph, tree: Tree, metas: Sequence[tuple], checkpoint_scopes: Collection[str]):
+        super().__init__(graph.name, {**module_names(graph._blocks), graph: graph.name})
         self.graph = graph
         self.checkpoint_scopes = checkpoint_scopes
         self.tree = tree
         self.result: Tree | None = None
         self.updated: list[tuple[Optimizer, list[Tensor]]] = []
         self.skips = False
-        self.names = module_names(graph._blocks)
         self.calls: dict[Module, tuple[list[str], list[str]]] = {}
         self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
         self.output_lines: list[str] = []
@@ -73,34 +66,32 @@ class Recording:
         self._has_gradients = False
         self._assigned: list[tuple[Module, str, Tensor]] = []
         self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
-        self.reads: list[tuple[Any, str, Snapshot]] = []
-        self.keeping: set[tuple[Any, str]] = set()
-        self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
-        self._written_inputs: dict[Slot, int] = {}  # in place, by build, with the numbers of instructions before
-        self._first_writes: dict[Slot, int] = {}  # by build, of states, with the numbers of instructions before
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
-        self.states = list(self._states())
         self.program = self._record(metas)
+
+    @property
+    def modules(self) -> dict[Module, str]:
+        """All that belong to the graph or were called, with their names."""
+        return {module: name for module, name in self.names.items() if module is not self.graph}
 
     def _record(self, metas: Sequence[tuple]) -> Program:
         places = places_of(self.tree, f"{self.graph.name}_input")
         names = [name.removeprefix("_") for name, place in places if place.kind == TENSOR]
         steps = self.graph._micro_batches
-        cut = [micro(one, steps, name) for one, name in zip(metas, names, strict=True)]
-        with ExitStack() as stack:
-            stack.enter_context(enable_grad())
-            stack.enter_context(self._watching())
-            stack.enter_context(reads_noted((Module, GraphAttributes)))
-            modules = {**self.names, self.graph: self.graph.name}
-            program = record(self._step, cut, self.states, name=self.graph.name, modules=modules, input_names=names)
+        inputs = [(name, *micro(one, steps, name)) for one, name in zip(metas, names, strict=True)]
+        autocast, modes.autocast = modes.autocast, None
+        try:
+            with enable_grad(), reads_noted((Module, GraphAttributes)):
+                program = self.record(self._step, inputs, list(self._states()))
+        finally:
+            modes.autocast = autocast
         if program.is_global:
             self._check_stages(program)
-        program.late_reads = list(self._late_reads(program))
         return self._give_own_memory(program)
 
     def _states(self) -> Iterator[tuple[str, str, Tensor]]:
         """Name, kind and tensor of everything that is known to live on."""
-        for module, path in self.names.items():
+        for module, path in self.modules.items():
             yield from ((f"{path}.{name}", PARAMETER, p) for name, p in module._parameters.items() if p is not None)
             yield from ((f"{path}.{name}", BUFFER, b) for name, b in module._buffers.items() if b is not None)
         names = parameter_names(self.graph)
@@ -117,8 +108,7 @@ class Recording:
         self._forget_gradients(parameter_names(graph))
         graph._print(1, "\n".join(self.input_lines))
         returned = graph.build(*args, **kwargs)
-        self._first_writes = active().first_writes()
-        self._note_written_inputs(tensors)
+        self._warn_of_written_inputs()
         self._check_attributes()
         self._write_assigned_buffers()
         outputs, self.result = flatten(returned)
@@ -136,11 +126,11 @@ class Recording:
         if self.graph._optimizers:
             for p in parameters:
                 if p is not None:
-                    active().keep_gradient(p)
+                    self.keep_gradient(p)
 
     def _update(self) -> Tensor | None:
         """Unscaling, clipping and the steps of the optimizers; returns whether they are to be left out."""
-        graph, tracer = self.graph, active()
+        graph = self.graph
         if not self._has_gradients:
             raise GraphError(
                 f"{graph.name}: build did not call backward, but the graph has an optimizer; "
@@ -153,18 +143,18 @@ class Recording:
             self.updated.append((optimizer, params))
         skip = None
         if graph._grad_scaler is not None:
-            with tracer.updating("grad_scaler"):
+            with self.updating("grad_scaler"):
                 everything = [p for _, params in self.updated for p in params]
                 skip = graph._grad_scaler.unscale_in_graph(everything, self._scale)
         for number, optimizer in enumerate(graph._optimizers):
-            with tracer.updating(f"optimizer.{number}", unless=skip):
+            with self.updating(f"optimizer.{number}", unless=skip):
                 optimizer.clip_grad()
                 optimizer.step()
         return skip
 
     def _unreached(self, optimizer: Optimizer) -> str:
         """Why an optimizer got no gradient."""
-        of_modules = {p for module in self.names for p in module._parameters.values() if p is not None}
+        of_modules = {p for module in self.modules for p in module._parameters.values() if p is not None}
         reached = f"{self.graph.name}: backward reached no parameter of {type(optimizer).__name__}"
         if of_modules.isdisjoint(parameters_of(optimizer)):
             return (
@@ -175,20 +165,9 @@ class Recording:
 
     # what happens meanwhile
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        before, modes.watcher = modes.watcher, self
-        autocast, modes.autocast = modes.autocast, None
-        try:
-            yield
-        finally:
-            modes.watcher, modes.autocast = before, autocast
-
     def run(self, module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run a module that is called within build, and take note of its inputs and outputs."""
-        if module not in self.names:
-            self.names[module] = active()._scopes[-1]
-            self._forget_gradients(module._parameters.values())
+        self._forget_gradients(module._parameters.values())
         name, graph = self.names[module], self.graph
         args, kwargs = self._in_stage(module, (args, kwargs))
         inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
@@ -277,7 +256,7 @@ class Recording:
         Raises:
             GraphError: unless the graph calls it.
         """
-        if active().phase != UPDATE:
+        if self.phase != UPDATE:
             raise GraphError(f"{self.graph.name}: {what} was called in build; {remedy}")
 
     def before_clipping(self, what: str) -> None:
@@ -288,7 +267,7 @@ class Recording:
         """
         graph = self.graph
         scaled = graph._grad_scaler is not None and graph._grad_scaler.is_enabled()
-        if active().phase != UPDATE and (scaled or graph._micro_batches > 1):
+        if self.phase != UPDATE and (scaled or graph._micro_batches > 1):
             still = "are still multiplied by the scale" if scaled else "are those of one micro-batch"
             raise GraphError(
                 f"{graph.name}: {what} was called in build, where gradients {still}; give the optimizer's groups "
@@ -314,11 +293,9 @@ class Recording:
         Raises:
             GraphTraceError: naming the attribute.
         """
-        accesses = active().accesses
         updated = {p for optimizer in self.graph._optimizers for p in parameters_of(optimizer)}
-        parameters = [slot for slot, tensor in active().program.tensors.items() if tensor in updated]
-        left = accesses.check([*self._first_writes, *parameters])
-        self.reads, self.keeping, self.effects = list(accesses.reads()), accesses.keeping, accesses.effects
+        parameters = [slot for slot, tensor in self.program.tensors.items() if tensor in updated]
+        left = self.accesses.check([*self.first_writes(), *parameters])
         if left:
             self.graph._warn(
                 "left behind",
@@ -332,7 +309,7 @@ class Recording:
         Raises:
             GraphTraceError: if its new value does not fit into the old one.
         """
-        tracer, accesses = active(), active().accesses
+        accesses = self.accesses
         self._assigned = list(accesses.buffers())
         values = []
         for module, key, buffer in self._assigned:
@@ -340,48 +317,50 @@ class Recording:
             if new is None or (new.shape, new.dtype) != (buffer.shape, buffer.dtype):
                 got = "None" if new is None else f"a tensor of shape {tuple(new.shape)} and {new.dtype}"
                 raise GraphTraceError(
-                    f"{name} {got} to the buffer {accesses.names[module]}.{key} of shape "
+                    f"{name} {got} to the buffer {self.names[module]}.{key} of shape "
                     f"{tuple(buffer.shape)} and {buffer.dtype}; expected the same shape and dtype, so that calls can "
                     "go on from it"
                 )
             if accesses.is_shared(buffer):
                 raise GraphTraceError(
-                    f"{name} the buffer {accesses.names[module]}.{key}, which is registered under another name too; "
+                    f"{name} the buffer {self.names[module]}.{key}, which is registered under another name too; "
                     "expected a tensor of its own: register buffer.clone()"
                 )
-            symbol = tracer.symbol_of(new._array, new)
-            self._sources.append(tracer.state_in(symbol.cell))
+            symbol = self.symbol_of(new._array, new)
+            self._sources.append(self.state_in(symbol.cell))
             values.append(Tensor._wrap(symbol.copy()))
         for (_, _, buffer), value in zip(self._assigned, values, strict=True):
-            tracer.write(buffer, value)
+            self.write(buffer, value)
 
-    def _note_written_inputs(self, tensors: Sequence[Tensor]) -> None:
-        """Take note of the inputs that `build` writes to in place, and warn of each."""
-        for slot, tensor in zip(active().program.inputs, tensors, strict=True):
-            cell = active().symbol_of(tensor._array).cell
-            if cell.writes:
-                self._written_inputs[slot] = active()._written[id(cell)]
+    def _warn_of_written_inputs(self) -> None:
+        for slot in self.first_writes():
+            if slot.kind == INPUT:
                 self.graph._warn(
                     f"writes {slot.name}",
                     f"build writes to its input {slot.name} in place, which changes the graph's own copy: the tensor "
                     "that was passed keeps its values; return the new ones from build",
                 )
 
+    def finish(self, outputs: Sequence[Any]) -> Program:
+        """The program, with its `late_reads`."""
+        program = super().finish(outputs)
+        program.late_reads = list(self._late_reads(program))
+        return program
+
     def _late_reads(self, program: Program) -> Iterator[tuple[int, Slot | int]]:
         """Positions of inputs, each with a state or another input of which `build` writes to one before it reads the
         other."""
-        written = {program.inputs.index(slot): start for slot, start in self._written_inputs.items()}
-        uses = Uses(program)
-        for i, slot in enumerate(program.inputs):
-            if i in written:
+        uses, starts = Uses(program), self.first_writes()
+        positions = {slot: i for i, slot in enumerate(program.inputs)}
+        for slot, i in positions.items():
+            if slot in starts:
                 yield from ((i, state) for state in program.states)
-                yield from ((i, j) for j in written if j < i)
+                yield from ((i, j) for other, j in positions.items() if other in starts and j < i)
                 continue
             last = uses.last_read(slot)
             if last >= 0 and self.graph._micro_batches > 1:
                 last = len(program.instructions)  # by a later micro-batch
-            starts = {**self._first_writes, **written}
-            yield from ((i, other) for other, start in starts.items() if last >= start)
+            yield from ((i, positions.get(other, other)) for other, start in starts.items() if last >= start)
 
     def _give_own_memory(self, program: Program) -> Program:
         """Let each assigned buffer lie in memory that nobody else has: eager code, too, leaves the old tensor alone.

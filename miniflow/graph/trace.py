@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import itemgetter
@@ -36,6 +36,7 @@ from miniflow.graph.ir import (
     CONSTANT,
     FORWARD,
     INPUT,
+    STATES,
     UPDATE,
     Draws,
     Instruction,
@@ -47,6 +48,8 @@ from miniflow.graph.nested import flatten, unflatten
 from miniflow.graph.overlap import sharing
 from miniflow.graph.symbol import Cell, GlobalSymbol, Symbol
 from miniflow.graph.uses import Uses
+from miniflow.nn.modules.hooks import call_with_hooks
+from miniflow.nn.modules.module import Module
 from miniflow.ops.inplace import ViewScatter
 from miniflow.ops.promotion import Cast, ToDevice, ToInteger
 from miniflow.ops.shape import Clone, View, can_view
@@ -68,8 +71,7 @@ def record(
     states: Iterable[tuple[str, str, Tensor]] = (),
     *,
     name: str = "program",
-    modules: dict[Any, str] | None = None,
-    input_names: Sequence[str] | None = None,
+    modules: Mapping[Any, str] | None = None,
 ) -> Program:
     """The program of one step.
 
@@ -79,24 +81,13 @@ def record(
         states: `(name, kind, tensor)` of the tensors known to live on; any other tensor that is met is CAPTURED.
         name: of the program.
         modules: module -> dotted name, for the scopes of instructions.
-        input_names: names of the inputs; by default "input.0" ...
 
     Raises:
         GraphTraceError: if the step looks at a value, or returns what is not a tensor.
         Exception: what the step raises.
     """
-    tracer = Tracer(name, modules or {})
-    for state_name, kind, tensor in states:
-        tracer.add_state(state_name, kind, tensor)
-    symbols = [
-        tracer.add_input(input_names[i] if input_names else f"input.{i}", *meta) for i, meta in enumerate(inputs)
-    ]
-    with tracer.recording():
-        outputs = list(step(*[Tensor._wrap(symbol) for symbol in symbols]))
-        program = tracer.finish(outputs)
-    del outputs
-    tracer.find_aliases()
-    return program
+    named = [(f"input.{i}", *meta) for i, meta in enumerate(inputs)]
+    return Tracer(name, modules or {}).record(step, named, states)
 
 
 def active() -> Tracer | None:
@@ -105,20 +96,30 @@ def active() -> Tracer | None:
 
 
 class Tracer:
-    """The recording of one program. One thread records with it, once."""
+    """The recording of one program. One thread records with it, once.
 
-    def __init__(self, name: str, modules: dict[Any, str]):
+    Args:
+        name: of the program.
+        names: module or graph -> dotted name.
+
+    Attributes:
+        program: what was recorded.
+        names: also of the modules that the step has called.
+        accesses: the attributes that the step has read and assigned.
+    """
+
+    def __init__(self, name: str, names: Mapping[Any, str]):
         self.program = Program(name=name)
         self.draws = Draws([])
-        self.modules = modules
+        self.names = dict(names)
         self.whole = kept_whole.get()
         self.phase = FORWARD
-        self.accesses = Accesses(self, modules)
+        self.accesses = Accesses(self, self.names)
         self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
         self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
-        self._state_of: dict[Slot, Cell] = {}
+        self._cells: dict[Slot, Cell] = {}  # the memory of inputs, states and constants
         self._layouts: dict[Slot, np.ndarray] = {}  # of the slots that need not be row-major
         self._firsts: dict[int, Tensor] = {}  # by id of the array of a state: its tensor
         self._outside: dict[int, tuple] = {}  # tensor, edge and view of tensors that were there before, by id
@@ -130,6 +131,24 @@ class Tracer:
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
         # tape positions at which instructions were recorded, and the scopes and lines they came from
         self._origins: list[tuple[int, tuple[str, list[str]]]] = []
+
+    def record(self, step: Callable, inputs: Iterable[tuple], states: Iterable[tuple[str, str, Tensor]]) -> Program:
+        """The program of one step; see `record`.
+
+        Args:
+            inputs: name, shape, NumPy dtype and device of each.
+        """
+        for state in states:
+            self.add_state(*state)
+        symbols = [self.add_input(*one) for one in inputs]
+        with self.recording():
+            outputs = list(step(*map(Tensor._wrap, symbols)))
+            program = self.finish(outputs)
+        del outputs, symbols
+        self.find_aliases()
+        for table in (self._symbols, self._arrays, self._cells, self._layouts, self._firsts, self._gradients):
+            table.clear()
+        return program
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -175,7 +194,9 @@ class Tracer:
         """A new input of the program."""
         slot = Slot(shape, dtype, device, INPUT, name)
         self.program.inputs.append(slot)
-        return self.new_memory(slot)
+        symbol = self.new_memory(slot)
+        self._cells[slot] = symbol.cell
+        return symbol
 
     def add_state(self, name: str, kind: str, tensor: Tensor) -> Symbol:
         """Let `tensor` be a state of the program."""
@@ -204,7 +225,7 @@ class Tracer:
         symbol.eager_layout = self._layouts[slot] = layout(array)
         self._symbols[id(array)] = symbol
         self._arrays.append(array)
-        self._state_of[slot] = symbol.cell
+        self._cells[slot] = symbol.cell
         return symbol
 
     def created(self, tensor: Tensor) -> None:
@@ -238,11 +259,11 @@ class Tracer:
 
     def state_in(self, cell: Cell) -> Slot | None:
         """The state whose memory a cell is."""
-        return next((s for s, memory in self._state_of.items() if memory is cell and s.kind != CONSTANT), None)
+        return next((s for s, memory in self._cells.items() if memory is cell and s.kind in STATES), None)
 
     def first_writes(self) -> dict[Slot, int]:
-        """The states that the step has written to, with the numbers of instructions recorded before."""
-        cells = {slot: id(cell) for slot, cell in self._state_of.items() if slot.kind != CONSTANT}
+        """The inputs and states that the step has written to, with the numbers of instructions recorded before."""
+        cells = {slot: id(cell) for slot, cell in self._cells.items() if slot.kind != CONSTANT}
         return {slot: self._written[cell] for slot, cell in cells.items() if cell in self._written}
 
     def new_memory(self, slot: Slot) -> Symbol:
@@ -436,9 +457,7 @@ class Tracer:
     def scope(self, module: Any) -> Iterator[None]:
         """Record the instructions of a module under its name."""
         outer = self._scopes[-1] if self._scopes else ""
-        own = self.modules.get(module) or f"{outer}.{type(module).__name__}".removeprefix(".")
-        self.accesses.names.setdefault(module, own)
-        self._scopes.append(own)
+        self._scopes.append(self.names.setdefault(module, f"{outer}.{type(module).__name__}".removeprefix(".")))
         try:
             yield
         finally:
@@ -470,6 +489,27 @@ class Tracer:
     def leave_backward(self) -> None:
         """Called by backward at its end."""
         self.phase, self._before = FORWARD, None
+
+    # what a graph does in its own way, see `recording`
+
+    def run(self, module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run a module that the step calls."""
+        return call_with_hooks(module, args, kwargs)
+
+    def before_forward(self, module: Module) -> None:
+        """Called before `forward` of a module is looked up."""
+
+    def before_backward(self, tensors: tuple[Tensor, ...], gradients: Any) -> tuple[Tensor, ...]:
+        """Called with what backward is called with; returns the tensors to differentiate."""
+        return tensors
+
+    def before_step(self, what: str, remedy: str) -> None:
+        """Called before an optimizer or a schedule makes a step."""
+
+    def before_clipping(self, what: str) -> None:
+        """Called before gradients are clipped."""
+
+    # values
 
     def look(self, tensor: Tensor, what: str) -> None:
         """Called when a program looks at the values of a tensor: allowed only for constants that the step made.
@@ -534,7 +574,7 @@ class Tracer:
         program = self.program
         program.outputs = [self.slot_of(y._array, y) for y in outputs]
         states = set(program.states)
-        for slot, cell in self._state_of.items():
+        for slot, cell in self._cells.items():
             if cell.value is not slot and slot in states:
                 program.writes[slot] = cell.value
         program.draws = self.draws
@@ -552,19 +592,16 @@ class Tracer:
         """
         program = self.program
         pairs = sharing({slot: program.tensors[slot]._array for slot in program.states}) if program.writes else []
+        starts, uses = self.first_writes(), Uses(program)
         for a, b in pairs:
             both = a in program.writes and b in program.writes
-            if both or self._is_read_after(a, b) or self._is_read_after(b, a):
+            is_late = any(x in starts and uses.last_read(y) >= starts[x] for x, y in ((a, b), (b, a)))
+            if both or is_late:
                 raise GraphTraceError(
                     f"{program.name}: {a.name} and {b.name} share memory, and the step writes to "
                     f"{'both' if both else 'one and reads the other afterwards'}; expected tensors with memory of "
                     "their own: use .clone() for one of them, or the same tensor for both"
                 )
-
-    def _is_read_after(self, written: Slot, other: Slot) -> bool:
-        """Whether `other`, or a view of it, is read after `build` first wrote to `written`."""
-        start = self._written.get(id(self._state_of[written]))
-        return start is not None and Uses(self.program).last_read(other) >= start
 
 
 def as_slot(meta: GlobalMeta) -> Slot:
@@ -597,7 +634,7 @@ def user_lines() -> list[str]:
     lines: list[str] = []
     frame, recorded = sys._getframe(1), True
     while frame is not None and (recorded or not lines):
-        if frame.f_code is record.__code__:
+        if frame.f_code is Tracer.record.__code__:
             recorded = False
         elif not frame.f_code.co_filename.startswith(PACKAGE):
             lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")

@@ -172,8 +172,8 @@ class Optimizer(ExplainsArguments):
         Raises:
             GraphError: within the build of a graph, which steps its optimizers itself.
         """
-        if modes.watcher is not None:
-            modes.watcher.before_step(
+        if modes.tracer is not None:
+            modes.tracer.before_step(
                 f"{self._name}.step", "the graph steps its optimizers itself: use add_optimizer in __init__"
             )
         loss = None

@@ -80,8 +80,7 @@ class Module:
         try:
             if modes.tracer is not None:
                 with modes.tracer.scope(self):
-                    run = hooks.call_with_hooks if modes.watcher is None else modes.watcher.run
-                    return run(self, args, kwargs)
+                    return modes.tracer.run(self, args, kwargs)
             if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
                 return hooks.call_with_hooks(self, args, kwargs)
             return self.forward(*args, **kwargs)

@@ -63,8 +63,8 @@ def _tensors(name: str, parameter: str, values: Tensor | Iterable[Tensor], remed
 
 def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     parameters = _tensors(name, "parameters", parameters, "pass model.parameters()")
-    if modes.watcher is not None:
-        modes.watcher.before_clipping(name)
+    if modes.tracer is not None:
+        modes.tracer.before_clipping(name)
     return [p._grad for p in parameters if p._grad is not None]
 
 

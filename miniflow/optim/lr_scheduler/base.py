@@ -106,8 +106,8 @@ class LRScheduler(ExplainsArguments):
             ArgumentError: if groups were added to the optimizer since the scheduler was made.
             GraphError: within the build of a graph, which steps its schedules itself.
         """
-        if modes.watcher is not None:
-            modes.watcher.before_step(
+        if modes.tracer is not None:
+            modes.tracer.before_step(
                 f"{type(self).__name__}.step",
                 "the graph steps its schedules itself: use add_optimizer(optimizer, lr_sch=scheduler) in __init__",
             )

@@ -63,8 +63,8 @@ class ReduceLROnPlateau(ExplainsArguments):
 
     def step(self, metrics: Any) -> None:
         """Record the metric, a number or a 0-dim tensor, and reduce the learning rates if it is time."""
-        if modes.watcher is not None:
-            modes.watcher.before_step(
+        if modes.tracer is not None:
+            modes.tracer.before_step(
                 "ReduceLROnPlateau.step", "the metric has no value yet: step it after the graph, with what it returned"
             )
         metric = float(metrics)
