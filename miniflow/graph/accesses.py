@@ -16,7 +16,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,20 +95,21 @@ class Accesses:
 
     Args:
         tracer: of the recording.
-        names: module or graph -> dotted name, of those that are known so far.
 
     Attributes:
+        reads: module or graph, name and old contents of all attributes that were read, at the end.
         effects: dict, key and contents of the assignments that every call makes.
         keeping: attributes to which the step gives tensors.
     """
 
-    def __init__(self, tracer: Tracer, names: Mapping[Any, str]):
-        self.tracer, self.names = tracer, names
+    def __init__(self, tracer: Tracer):
+        self.tracer: Tracer | None = tracer
+        self.reads: list[tuple[Any, str, Snapshot]] = []
         self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self.keeping: set[tuple[Any, str]] = set()
         self._owners: dict[Any, Owner | None] = {}  # None for those that the step makes
         self._size = 0
-        for owner in names:
+        for owner in tracer.names:
             self.meet(owner)
 
     def meet(self, owner: Any) -> Owner | None:
@@ -146,19 +147,21 @@ class Accesses:
         if known is not None:
             known.assigned.add(key)
 
-    def reads(self) -> Iterator[tuple[Any, str, Snapshot]]:
-        """Module or graph, name and old contents of all attributes that were read."""
+    def _reads(self) -> Iterator[tuple[Any, str, Snapshot]]:
         for owner, known in self._owners.items():
             yield from ((owner, key, snapshot) for key, snapshot in (known.read.items() if known else ()))
 
     def restore(self) -> None:
-        """Let all attributes hold what they held."""
+        """Let all attributes hold what they held; this is the end."""
         for change in list(self._changes()):
             change.before.restore(self._is_new)
             if change.before.value is ABSENT:
                 change.items.pop(change.key, None)
             else:
                 change.items[change.key] = change.before.value
+        self.reads = list(self._reads())
+        self._owners.clear()
+        self.tracer = None  # no cycle: what a dropped plan has is freed at once
 
     def _changes(self) -> Iterator[Change]:
         for owner, known in self._owners.items():
@@ -175,7 +178,7 @@ class Accesses:
                         yield Change(owner, items, key, snapshot or Snapshot(old), now, was_read)
 
     def _name(self, owner: Any, key: str) -> str:
-        return f"{self.names.get(owner, type(owner).__name__)}.{key}"
+        return f"{self.tracer.names.get(owner, type(owner).__name__)}.{key}"
 
     # buffers
 
@@ -233,7 +236,7 @@ class Accesses:
 
     def _refuse_stale(self, left: Iterable[tuple[Any, str]]) -> None:
         """Refuse attributes whose tensor one recording reads and another one, maybe of another graph, leaves behind."""
-        read = [(owner, key) for owner, key, held in self.reads() if any(map(self._was_met, held.tensors))]
+        read = [(owner, key) for owner, key, held in self._reads() if any(map(self._was_met, held.tensors))]
         for here, there, places in ((_left, _read, left), (_read, _left, read)):
             for owner, key in places:
                 here.setdefault(owner, set()).add(key)

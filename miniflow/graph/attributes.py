@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from miniflow.dispatch.tape import modes, note_change
 from miniflow.graph import describe
@@ -12,10 +12,6 @@ from miniflow.graph.state import module_names
 from miniflow.nn.modules.module import Module
 from miniflow.optim.optimizer import Optimizer
 from miniflow.tensor import Tensor
-
-if TYPE_CHECKING:
-    from miniflow.graph.compiled import Compiled
-    from miniflow.graph.recording import Recording
 
 Self = TypeVar("Self", bound="GraphAttributes")
 INSTEAD = {
@@ -28,14 +24,6 @@ INSTEAD = {
 
 class GraphAttributes:
     """The part of `Graph` that knows its modules by attribute, and forgets its plans when they change."""
-
-    config: GraphConfig
-    _blocks: dict[str, Module]
-    _options: dict[Module, GraphModule]
-    _plans: list[Compiled]
-    _last: Compiled | None
-    _recording: Recording | None
-    _forgotten: str
 
     def _initialised(self: Self) -> Self:
         """The graph itself, if `Graph.__init__` has run.
@@ -115,7 +103,7 @@ class GraphAttributes:
     def _forget_plans(self, why: str) -> None:
         """Forget what was compiled; the next call says why it compiles again."""
         if self._last is not None:
-            self.__dict__.update(_plans=[], _last=None, _recording=None, _forgotten=why)
+            self.__dict__.update(_plans=[], _last=None, _forgotten=why)
 
     def _options_of(self, module: Module) -> GraphModule:
         if module not in self._options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from miniflow.graph.global_replay import GlobalReplay
 from miniflow.graph.guards import Guards
 from miniflow.graph.interpret import execute
 from miniflow.graph.ir import Program, Slot
-from miniflow.graph.nested import DICT, LEAF, SEQUENCE, TENSOR, Tree, flatten, unflatten
+from miniflow.graph.nested import DICT, LEAF, SEQUENCE, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
@@ -57,7 +57,7 @@ class Compiled:
         self.graph = graph
         self.tree = tree
         self.metas = list(metas)
-        self.kind = hash((tree, tuple(metas)))
+        self.kind = kind_of(tree, metas)
         self.report: list[PassRecord] = []
         for optimizer in graph._optimizers:
             optimizer.create_state()
@@ -80,9 +80,10 @@ class Compiled:
                 self.replay = Replay(self.program, self.config, graph._arena)
         tensors = {slot.name: recorded.tensors[slot] for slot in recorded.states}
         self.guards = Guards(graph, self.recording, tensors, options)
-        self._plain = is_plain(tree)
+        positional = Tree(SEQUENCE, tuple, children=(LEAF,) * len(self.metas))
+        self._plain = tree == Tree(SEQUENCE, tuple, children=(positional, Tree(DICT, dict)))
         self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
-        self._finish = self._finisher()
+        self._returns_tensor = self.recording.result == LEAF
 
     @contextmanager
     def _stage(self, what: str) -> Iterator[None]:
@@ -144,23 +145,11 @@ class Compiled:
         """Whether nothing that was burned into the recording has changed."""
         return self.guards.is_same()
 
-    def input_difference(self, tree: Tree, metas: Sequence[tuple]) -> tuple[int, tuple, tuple] | str | None:
-        """How a call's inputs differ: index, expected and actual meta; or in words, if their structure does."""
-        if tree != self.tree:
-            return "the structure of the arguments, or a constant among them"
-        for index, (expected, actual) in enumerate(zip(self.metas, metas, strict=True)):
-            if expected != actual:
-                return index, expected, actual
-        return None
-
     # running it
 
     def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:
         """One call: what `build` returned, with the values of this call; `drawn` are its random draws, made before."""
-        outputs = self.replay(arrays, drawn)
-        if self.recording.accesses.effects:
-            self._assign()
-        return self._finish(outputs)
+        return self._finish(self.replay(arrays, drawn))
 
     def _assign(self) -> None:
         """What `build` assigns to attributes without reading them."""
@@ -176,17 +165,15 @@ class Compiled:
         self._finish(outputs)
         return seconds
 
-    def _finisher(self) -> Callable[[list[Any]], Any]:
-        """What has to be done with the outputs of a replay."""
-        tree = self.recording.result
-        if not self.graph._optimizers:
-            return (lambda outputs: Tensor._wrap(outputs[0])) if tree == LEAF else (lambda o: assemble(tree, o))
-
-        def finish(outputs: list[Any]) -> Any:
+    def _finish(self, outputs: list[Any]) -> Any:
+        """What the call returns, after a replay with these outputs."""
+        if self.recording.accesses.effects:
+            self._assign()
+        if self.graph._optimizers:
             self._count(outputs)
-            return Tensor._wrap(outputs[0]) if tree == LEAF else assemble(tree, outputs)
-
-        return finish
+        if self._returns_tensor:
+            return Tensor._wrap(outputs[0])
+        return unflatten(self.recording.result, [Tensor._wrap(array) for array in outputs])
 
     def _count(self, outputs: list[Any]) -> None:
         """Let everything move on that counts steps; an update that was left out counts for the scaler only."""
@@ -203,9 +190,9 @@ class Compiled:
             scheduler.step()
 
 
-def assemble(tree: Tree, outputs: list[Any]) -> Any:
-    """The result of a call around the arrays of its tensors."""
-    return unflatten(tree, [Tensor._wrap(array) for array in outputs])
+def kind_of(tree: Tree, metas: Sequence[tuple]) -> int:
+    """A number that stands for inputs of one kind."""
+    return hash((tree, tuple(metas)))
 
 
 def time_convolutions(program: Program) -> None:
@@ -215,10 +202,3 @@ def time_convolutions(program: Program) -> None:
             if instruction.op in CONVOLUTIONS and instruction.output.device == CPU:
                 arrays = {x: np.ones(x.shape, x.dtype) for x in instruction.inputs if isinstance(x, Slot)}
                 execute(instruction, arrays, {})
-
-
-def is_plain(tree: Tree) -> bool:
-    """Whether all arguments are positional tensors."""
-    args, kwargs = tree.children
-    positional = args.kind == SEQUENCE and all(child.kind == TENSOR for child in args.children)
-    return positional and kwargs.kind == DICT and not kwargs.children

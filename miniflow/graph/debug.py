@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from miniflow.backends.runtime_defaults import user_level
 from miniflow.dispatch.tape import modes
 from miniflow.errors import ArgumentError, GraphError
 from miniflow.graph import describe
-from miniflow.graph.config import GraphConfig
+from miniflow.graph.compiled import Compiled, kind_of
 from miniflow.graph.nested import Tree
 from miniflow.tensor import Tensor
-
-if TYPE_CHECKING:
-    from miniflow.graph.compiled import Compiled
 
 CHANGES_LISTED = 4  # of what has changed since the last call
 OFTEN = 4  # so many compilations for inputs of one kind are warned of
 
 
 class DebugOutput:
-    """The part of `Graph` that prints.
-
-    Attributes:
-        name: of the graph.
-    """
-
-    name: str
-    config: GraphConfig
-    _last: Compiled | None
-    _plans: list[Compiled]
-    _kept: int
-    _dropped: set[int]
-    _forgotten: str
-    _compilations: Counter
-    _level: int
-    _lines_shown: int
-    _warned: set[str]
+    """The part of `Graph` that prints."""
 
     def debug(
         self,
@@ -130,7 +110,7 @@ class DebugOutput:
         """
         reason = self._forgotten
         if self._last is not None:
-            alike = (plan for plan in reversed(self._plans) if plan.input_difference(tree, metas) is None)
+            alike = (plan for plan in reversed(self._plans) if plan.kind == kind_of(tree, metas))
             reason = self._reason(next(alike, self._last), tree, metas)
         if reason:
             self._print(0, f"{self._shallow_repr()} compiles again, since something has changed: {reason}.")
@@ -157,30 +137,27 @@ class DebugOutput:
 
     def _reason(self, plan: Compiled, tree: Tree, metas: Sequence[tuple]) -> str:
         """Why a plan does not fit."""
-        difference = plan.input_difference(tree, metas)
-        if self.config.is_static and difference is not None:
-            self._refuse_dynamic(difference)
         changed = plan.guards.differences()
-        if isinstance(difference, str):
-            changed = [difference, *changed]
-        elif difference is not None:
-            index, expected, actual = difference
-            was, now = describe.tensor_text(expected), describe.tensor_text(actual)
+        if tree != plan.tree:
+            what = "the structure of the arguments, or a constant among them"
+            self._refuse_if_static(f"What differs is {what}.")
+            changed = [what, *changed]
+        elif list(metas) != plan.metas:
+            index = next(i for i, meta in enumerate(metas) if meta != plan.metas[i])
+            was, now = describe.tensor_text(plan.metas[index]), describe.tensor_text(metas[index])
+            self._refuse_if_static(
+                f"The excepted tensor meta is: {was}, but the actual tensor meta is: {now}. The input index is "
+                f"{index}. Use config.static_shapes(False), or decorate __init__ with "
+                "@nn.Graph.with_dynamic_input_shape(), to compile a plan for each."
+            )
             changed = [f"input {index} is {now}, was {was}", *changed]
         if len(changed) > CHANGES_LISTED:
             changed[CHANGES_LISTED:] = [f"and {len(changed) - CHANGES_LISTED} more"]
         return "; ".join(changed) or "an option of its config"
 
-    def _refuse_dynamic(self, difference: Any) -> NoReturn:
-        message = (
-            f"{self.name}: nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor "
-            "meta each step is the same as the input of first call graph."
-        )
-        if isinstance(difference, str):
-            raise GraphError(f"{message} What differs is {difference}.")
-        index, expected, actual = difference
-        raise GraphError(
-            f"{message} The excepted tensor meta is: {describe.tensor_text(expected)}, but the actual tensor meta is: "
-            f"{describe.tensor_text(actual)}. The input index is {index}. Use config.static_shapes(False), or decorate "
-            "__init__ with @nn.Graph.with_dynamic_input_shape(), to compile a plan for each."
-        )
+    def _refuse_if_static(self, difference: str) -> None:
+        if self.config.is_static:
+            raise GraphError(
+                f"{self.name}: nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor "
+                f"meta each step is the same as the input of first call graph. {difference}"
+            )

@@ -85,7 +85,7 @@ def shallow(graph: Graph) -> str:
 
 def graph_text(graph: Graph) -> str:
     """What `repr(graph)` is."""
-    recording = graph._recording
+    recording = graph._last and graph._last.recording
     lines = [repr(graph.config)]
     if recording is not None:
         lines += recording.input_lines
@@ -98,7 +98,7 @@ def graph_text(graph: Graph) -> str:
 
 def module_text(graph: Graph, module: Module, name: str) -> str:
     """`(MODULE:model:Linear(...)): (...)` with everything below."""
-    recording = graph._recording
+    recording = graph._last and graph._last.recording
     calls = {} if recording is None else recording.calls
     inputs, outputs = calls.get(module, ((), ()))
     options = graph._options.get(module)

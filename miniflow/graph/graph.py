@@ -69,6 +69,7 @@ from miniflow.graph.replay import Arena
 from miniflow.graph.saved.parts import Parts
 from miniflow.graph.schedule import Schedule
 from miniflow.graph.state import load_state, parameter_names, parameters_of, save_state
+from miniflow.graph.trace import refuse_nesting
 from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -140,7 +141,6 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             _train_step=0,
             _plans=[],
             _last=None,
-            _recording=None,
             _kept=PLANS_KEPT,
             _arena=Arena(),
             _dropped=set(),
@@ -230,8 +230,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for inputs like these without running it."""
-        if modes.tracer is not None:
-            self._refuse_nesting()
+        self._heed_modes()
         with self._initialised()._lock:
             self._find(args, self._in_order(kwargs))
 
@@ -270,7 +269,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
     def _use(self, plan: Compiled) -> None:
         """Note that a plan is the one used last."""
         if plan is not self._last:
-            self.__dict__.update(_last=plan, _recording=plan.recording)
+            self.__dict__["_last"] = plan
             if plan in self._plans:
                 self._plans.remove(plan)
                 self._plans.append(plan)
@@ -311,17 +310,8 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def _heed_modes(self) -> None:
         """Refuse a call while another graph is recorded; warn of autocast."""
-        if modes.tracer is not None:
-            self._refuse_nesting()
+        refuse_nesting(self.name)
         self._warn_of_modes(())
-
-    def _refuse_nesting(self) -> NoReturn:
-        recorded = modes.tracer.program.name
-        where = "its own build" if recorded == self.name else "the build of another"
-        raise GraphTraceError(
-            f"{self.name}: called while {recorded} is being recorded; a graph cannot be called within {where}: "
-            "call its modules instead"
-        )
 
     # training
 

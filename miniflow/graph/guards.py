@@ -54,7 +54,7 @@ class Guards:
         self._count: list[int] | None = None
         self._graph, self._options = graph, options
         self._modules, self._names = recording.modules, recording.names
-        reads = list(recording.accesses.reads())
+        reads = recording.accesses.reads
         known = {owner for owner, key, _ in reads if key == "training"}
         modes = [(m, "training", Snapshot(m.training)) for m in self._modules if m not in known]
         self._read = [*reads, *modes]

@@ -95,6 +95,21 @@ def active() -> Tracer | None:
     return modes.tracer
 
 
+def refuse_nesting(name: str) -> None:
+    """Refuse a graph's call within a build.
+
+    Raises:
+        GraphTraceError: while a graph is being recorded.
+    """
+    if modes.tracer is not None:
+        recorded = modes.tracer.program.name
+        where = "its own build" if recorded == name else "the build of another"
+        raise GraphTraceError(
+            f"{name}: called while {recorded} is being recorded; a graph cannot be called within {where}: "
+            "call its modules instead"
+        )
+
+
 class Tracer:
     """The recording of one program. One thread records with it, once.
 
@@ -114,7 +129,7 @@ class Tracer:
         self.names = dict(names)
         self.whole = kept_whole.get()
         self.phase = FORWARD
-        self.accesses = Accesses(self, self.names)
+        self.accesses = Accesses(self)
         self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
@@ -157,11 +172,7 @@ class Tracer:
         Afterwards the gradients of leaves, the history of tensors that live on and what modules hold are what they were
         before.
         """
-        if modes.tracer is not None:
-            raise GraphTraceError(
-                f"{self.program.name}: called while {modes.tracer.program.name} is being recorded; a graph cannot be "
-                "called within the build of another: call its modules instead"
-            )
+        refuse_nesting(self.program.name)
         modes.tracer = self
         try:
             yield

@@ -263,9 +263,9 @@ def export_onnx_model(
 
     Source: `oneflow_onnx.oneflow2onnx.util.export_onnx_model`.
     """
-    if graph._recording is None:
+    if graph._last is None:
         raise OnnxError(f"{graph.name} has not been called; call it once, which says what its inputs are")
-    args, kwargs = arguments(graph, [np.zeros(slot.shape, slot.dtype) for slot in graph._recording.program.inputs])
+    args, kwargs = arguments(graph, [np.zeros(slot.shape, slot.dtype) for slot in graph._last.recording.program.inputs])
     names = arguments_of(graph, (*args, kwargs))[2] if dynamic_batch_size else ()
     path, files = Path(onnx_model_path, "model.onnx"), ExitStack()
     axes = {name: {0: "batch_size"} for name in names}
@@ -308,9 +308,9 @@ def convert_to_onnx_and_check(
 
 def arguments(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[tuple, dict[str, Any]]:
     """Arguments like those of the last call, with these values."""
-    slots = graph._recording.program.inputs
+    slots = graph._last.recording.program.inputs
     tensors = [from_numpy(x).to(slot.device) for x, slot in zip(arrays, slots, strict=True)]
-    return unflatten(graph._recording.tree, tensors)
+    return unflatten(graph._last.recording.tree, tensors)
 
 
 def run_onnx(
