@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from operator import is_, itemgetter
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from miniflow.device import get_default_device
@@ -227,16 +227,15 @@ class _OptimizerGuard:
     """The options and the state tensors of an optimizer; `live` are the options whose numbers each call looks up."""
 
     def __init__(self, optimizer: Optimizer, live: set[tuple[int, str]]):
-        self.optimizer, self._live, self._state = optimizer, live, optimizer.state
+        self.optimizer, self._live = optimizer, live
         self._params = [list(group["params"]) for group in optimizer.param_groups]
-        self._all = list(chain(*self._params))
-        self._options = self._options_now()
-        self._entries = list(map(self._state.get, self._all))
-        self._getters = [(_getter(entry), entry) for entry in self._entries if entry]
-        self._tensors = self._tensors_now()
-
-    def _tensors_now(self) -> list[Tensor]:
-        return [tensor for getter, entry in self._getters for tensor in getter(entry)]
+        self._options, self._state, self._entries = self._options_now(), optimizer.state, self._entries_now()
+        self._tensors = [
+            (entry, name, tensor)
+            for entry in filter(None, self._entries)
+            for name, tensor in entry.items()
+            if isinstance(tensor, Tensor)
+        ]
 
     def is_same(self) -> bool:
         """Whether nothing has changed but what is looked up at each call."""
@@ -252,17 +251,16 @@ class _OptimizerGuard:
     def _options_now(self) -> list[dict[str, Any]]:
         return [{**group, "params": None} for group in self.optimizer.param_groups]
 
+    def _entries_now(self) -> list[dict[str, Any] | None]:
+        return [self.optimizer.state.get(p) for params in self._params for p in params]
+
     def has_same_state(self) -> bool:
-        """Whether the state of the parameters consists of the same tensors."""
-        state = self.optimizer.state
-        try:
-            return (
-                state is self._state
-                and all(map(is_, map(state.get, self._all), self._entries))
-                and all(map(is_, self._tensors_now(), self._tensors))
-            )
-        except KeyError:  # something was deleted
-            return False
+        """Whether the state of the parameters has the same tensors; other recordings may have added some."""
+        return (
+            self.optimizer.state is self._state
+            and _is_same(self._entries_now(), self._entries)
+            and all([entry.get(name) is tensor for entry, name, tensor in self._tensors])
+        )
 
     def differences(self) -> Iterator[str]:
         """What has changed, in words."""
@@ -286,12 +284,6 @@ def sign(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(sign, value))
     return (value > 0, value == 0) if is_number(value) else value
-
-
-def _getter(entry: dict[str, Any]) -> Any:
-    """What returns the tensors of a state."""
-    names = [name for name, value in entry.items() if isinstance(value, Tensor)]
-    return itemgetter(*names, names[0]) if names else lambda entry: ()  # of one name it gives no tuple
 
 
 def _is_same(some: list, others: list) -> bool:
