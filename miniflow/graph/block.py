@@ -10,9 +10,9 @@ The options belong to the graph, not to the module: two graphs over one module h
 from __future__ import annotations
 
 import copy
-import functools
 import operator
 from collections.abc import Callable, Iterator
+from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import ArgumentError, GraphError
@@ -105,8 +105,10 @@ class ProxyModule:
         if name == "config" and not hasattr(module, "config"):
             return options_of(self._proxy_graph, module)
         value = getattr(module, name)
+        if name == "_modules":
+            return MappingProxyType({key: wrap(self._proxy_graph, child) for key, child in value.items()})
         if getattr(value, "__func__", None) in GIVING_MODULES:
-            return functools.partial(wrapped_call, self._proxy_graph, value)
+            return MethodType(value.__func__, self)
         return wrap(self._proxy_graph, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -146,7 +148,7 @@ for _name, _function in {
 }.items():  # fmt: skip
     setattr(ProxyModule, f"__{_name}__", _of_module(_function))
 
-GIVING_MODULES = {
+GIVING_MODULES = {  # these run on the proxy, and find proxies in its `_modules`
     Module.modules, Module.children, Module.named_modules, Module.named_children, Module.get_submodule, Module.apply,
     ModuleDict.values, ModuleDict.items,
 }  # fmt: skip
@@ -155,24 +157,6 @@ GIVING_MODULES = {
 def wrap(graph: Graph, value: Any) -> Any:
     """A proxy for a module; anything else as it is."""
     return ProxyModule(graph, value) if isinstance(value, Module) and type(value) is not ProxyModule else value
-
-
-def wrapped_call(graph: Graph, method: Callable, *args: Any, **kwargs: Any) -> Any:
-    """What a method of `GIVING_MODULES` gives, with proxies for the modules in it."""
-    if method.__func__ is Module.apply:
-        function, *rest = [*args, *kwargs.values()]
-        args, kwargs = (lambda module: function(wrap(graph, module)), *rest), {}
-    result = method(*args, **kwargs)
-    if isinstance(result, Module):
-        return wrap(graph, result)
-    if isinstance(result, Iterator):
-        return (wrapped_entry(graph, entry) for entry in result)
-    return [wrapped_entry(graph, entry) for entry in result]
-
-
-def wrapped_entry(graph: Graph, entry: Any) -> Any:
-    """A module, or a pair of name and module, with a proxy in its place."""
-    return tuple([wrap(graph, x) for x in entry]) if isinstance(entry, tuple) else wrap(graph, entry)
 
 
 def options_of(graph: Graph, module: Module) -> GraphModule:
