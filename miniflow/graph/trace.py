@@ -38,7 +38,6 @@ from miniflow.graph.ir import (
     INPUT,
     STATES,
     UPDATE,
-    Draws,
     Instruction,
     Program,
     Scalar,
@@ -125,7 +124,6 @@ class Tracer:
 
     def __init__(self, name: str, names: Mapping[Any, str]):
         self.program = Program(name=name)
-        self.draws = Draws([])
         self.names = dict(names)
         self.whole = kept_whole.get()
         self.phase = FORWARD
@@ -133,14 +131,13 @@ class Tracer:
         self._failure: GraphTraceError | None = None
         self._scopes: list[str] = []
         self._symbols: dict[int, Symbol] = {}  # by id of the array of a tensor that is not symbolic
-        self._arrays: list[Any] = []  # keeps these arrays alive, so that their ids stay theirs
         self._cells: dict[Slot, Cell] = {}  # the memory of inputs, states and constants
         self._layouts: dict[Slot, np.ndarray] = {}  # of the slots that need not be row-major
         self._firsts: dict[int, Tensor] = {}  # by id of the array of a state: its tensor
         self._outside: dict[int, tuple] = {}  # tensor, edge and view of tensors that were there before, by id
         self._written: dict[int, int] = {}  # id of a cell -> instructions recorded when it was first written
-        self._created: set[int] = set()  # ids of arrays made by the step itself
-        self._borrowed: set[int] = set()  # ids of NumPy arrays around which the step put tensors
+        self._created: dict[int, Any] = {}  # arrays made by the step itself, by id
+        self._borrowed: dict[int, Any] = {}  # NumPy arrays around which the step put tensors, by id
         self._gradients: dict[Tensor, Tensor | None] = {}
         self._before: tuple[str, list[str]] | None = None  # scope and lines of forward, while backward runs
         self._unless: Tensor | None = None  # a bool; where it holds True at replay, updates are left out
@@ -150,38 +147,32 @@ class Tracer:
     def record(self, step: Callable, inputs: Iterable[tuple], states: Iterable[tuple[str, str, Tensor]]) -> Program:
         """The program of one step; see `record`.
 
+        Afterwards the gradients of leaves, the history of tensors that live on and what modules hold are what they were
+        before.
+
         Args:
             inputs: name, shape, NumPy dtype and device of each.
         """
+        refuse_nesting(self.program.name)
         for state in states:
             self.add_state(*state)
         symbols = [self.add_input(*one) for one in inputs]
-        with self.recording():
-            outputs = list(step(*map(Tensor._wrap, symbols)))
-            program = self.finish(outputs)
-        del outputs, symbols
-        self.find_aliases()
-        for table in (self._symbols, self._arrays, self._cells, self._layouts, self._firsts, self._gradients):
-            table.clear()
-        return program
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record the op calls of this thread.
-
-        Afterwards the gradients of leaves, the history of tensors that live on and what modules hold are what they were
-        before.
-        """
-        refuse_nesting(self.program.name)
         modes.tracer = self
         try:
-            yield
+            outputs = list(step(*map(Tensor._wrap, symbols)))
+            program = self.finish(outputs)
         finally:
             modes.tracer = None
             for tensor, gradient in self._gradients.items():
                 tensor._grad = gradient
             self.accesses.restore()
             self._restore_history()
+        del outputs, symbols
+        self._find_aliases()
+        for table in (self._symbols, self._created, self._borrowed, self._cells, self._layouts, self._firsts):
+            table.clear()
+        self._gradients.clear()
+        return program
 
     def _restore_history(self) -> None:
         """Forget what in-place operations of the step made of the tensors that live on."""
@@ -191,7 +182,7 @@ class Tracer:
         self._others = [weakref.ref(tensor) for tensor, *_ in self._outside.values()]
         self._outside.clear()
 
-    def find_aliases(self) -> None:
+    def _find_aliases(self) -> None:
         """Note in the program the tensors that share the array of a state with its tensor, and outlive the step."""
         for other in self._others:
             alias = other()
@@ -235,20 +226,17 @@ class Tracer:
         symbol = self._symbol(cell)
         symbol.eager_layout = self._layouts[slot] = layout(array)
         self._symbols[id(array)] = symbol
-        self._arrays.append(array)
         self._cells[slot] = symbol.cell
         return symbol
 
     def created(self, tensor: Tensor) -> None:
         """Note that the step made this tensor from numbers: a constant, unless it writes to it."""
         if not isinstance(tensor._array, Symbol):
-            self._created.add(id(tensor._array))
-            self._arrays.append(tensor._array)
+            self._created[id(tensor._array)] = tensor._array
 
     def borrowed(self, tensor: Tensor) -> None:
         """Note that the step made this tensor on the memory of a NumPy array, which it may read, but not write to."""
-        self._borrowed.add(id(tensor._array))
-        self._arrays.append(tensor._array)
+        self._borrowed[id(tensor._array)] = tensor._array
 
     def symbol_of(self, array: Any, tensor: Tensor | None = None) -> Symbol:
         """The symbol of an array: its own, or that of a state or constant."""
@@ -409,7 +397,7 @@ class Tracer:
 
     def draw(self, generator: Any) -> tuple[Scalar, Scalar]:
         """Seed and offset of a random draw, which every call makes again."""
-        return self.draws.add(generator)
+        return self.program.draws.add(generator)
 
     def scalar(self, name: str, source: Callable[[], Any]) -> Scalar:
         """A number that every call looks up, named after the optimizer that is recorded: "optimizer.0.1.lr"."""
@@ -588,7 +576,6 @@ class Tracer:
         for slot, cell in self._cells.items():
             if cell.value is not slot and slot in states:
                 program.writes[slot] = cell.value
-        program.draws = self.draws
         if program.is_global:
             program.draws.agree = of_rank_0
             sum_in_update(program)
