@@ -111,19 +111,19 @@ SEEN = {  # where it is warned -> (a program, the words); `#` marks the line tha
         f"{TABLE}Run(step, table, optimizer=optimizer)(flow.tensor([1, 2]))  #",
         "is_sparse=True: m.0.weight is updated as a whole",
     ),
-    "graph/elsewhere.py nhwc": (
+    "graph/debug.py nhwc": (
         "os.environ['MINIFLOW_ENABLE_NHWC'] = '1'\nRun(abs)(x)  #\ndel os.environ['MINIFLOW_ENABLE_NHWC']",
         "MINIFLOW_ENABLE_NHWC has no effect: images stay channels first",
     ),
-    "graph/elsewhere.py cuda_graph": (
+    "graph/debug.py cuda_graph": (
         "g = Run(abs)\ng.config.enable_cuda_graph()\ng(x)  #",
         "enable_cuda_graph has no effect: the graph works on the CPU",
     ),
-    "graph/elsewhere.py zero": (
+    "graph/debug.py zero": (
         "g = Run(abs)\ng.config.enable_zero()\ng(x)  #",
         "enable_zero has no effect: tensors of the graph are local",
     ),
-    "graph/elsewhere.py": ("Run(abs).enable_shared()  #", "nn.Graph: enable_shared() has no effect"),
+    "graph/debug.py": ("Run(abs).enable_shared()  #", "nn.Graph: enable_shared() has no effect"),
     "mock_torch.py": (
         "import miniflow.mock_torch as mock_torch\nwith mock_torch.enable():\n    import torch\n"
         "    torch.autograd.set_detect_anomaly(True)  #",

@@ -46,14 +46,17 @@ class Owner:
     """A module or graph as it was when `build` first came to it.
 
     Attributes:
-        tables: its dict of attributes and those of parameters, buffers and submodules, each with a copy.
+        tables: its dict of attributes and those of parameters, buffers and submodules, each with a copy; none of one
+            that the step makes.
         read: attributes that were read before they were assigned, as they were then.
         assigned: the names of others.
     """
 
-    def __init__(self, own: dict[str, Any]):
-        self.own, self.hidden = own, own.get("_hidden", HIDDEN)
-        self.tables = [(table, dict(table)) for table in (own, *(own[name] for name in TABLES if name in own))]
+    def __init__(self, attributes: dict[str, Any]):
+        self.attributes, self.hidden = attributes, attributes.get("_hidden", HIDDEN)
+        is_there = "_parameters" in attributes or "_blocks" in attributes
+        tables = [attributes, *(attributes[name] for name in TABLES if name in attributes)] if is_there else []
+        self.tables = [(table, dict(table)) for table in tables]
         self.read: dict[str, Snapshot] = {}
         self.assigned: set[str] = set()
 
@@ -107,17 +110,15 @@ class Accesses:
         self.reads: list[tuple[Any, str, Snapshot]] = []
         self.effects: list[tuple[dict[str, Any], str, Snapshot]] = []
         self.keeping: set[tuple[Any, str]] = set()
-        self._owners: dict[Any, Owner | None] = {}  # None for those that the step makes
+        self._owners: dict[Any, Owner] = {}
         self._size = 0
         for owner in tracer.names:
             self.meet(owner)
 
-    def meet(self, owner: Any) -> Owner | None:
+    def meet(self, owner: Any) -> Owner:
         """Note what a module or graph holds, if it is new."""
         if owner not in self._owners:
-            own = object.__getattribute__(owner, "__dict__")
-            is_made = "_parameters" not in own and "_blocks" not in own
-            self._owners[owner] = None if is_made else Owner(own)
+            self._owners[owner] = Owner(object.__getattribute__(owner, "__dict__"))
         return self._owners[owner]
 
     def reading(self, owner: Any, key: str) -> None:
@@ -127,7 +128,7 @@ class Accesses:
             GraphTraceError: if there is too much in it.
         """
         known = self.meet(owner)
-        if known is None or key in known.read or key in known.assigned or key in known.hidden:
+        if not known.tables or key in known.read or key in known.assigned or key in known.hidden:
             return
         if any(key in members for _, members in known.tables[1:]):
             return  # parameters, buffers and submodules are compared apart
@@ -143,13 +144,11 @@ class Accesses:
 
     def assigning(self, owner: Any, key: str) -> None:
         """Called before an attribute is assigned."""
-        known = self.meet(owner)
-        if known is not None:
-            known.assigned.add(key)
+        self.meet(owner).assigned.add(key)
 
     def _reads(self) -> Iterator[tuple[Any, str, Snapshot]]:
         for owner, known in self._owners.items():
-            yield from ((owner, key, snapshot) for key, snapshot in (known.read.items() if known else ()))
+            yield from ((owner, key, snapshot) for key, snapshot in known.read.items())
 
     def restore(self) -> None:
         """Let all attributes hold what they held; this is the end."""
@@ -165,8 +164,8 @@ class Accesses:
 
     def _changes(self) -> Iterator[Change]:
         for owner, known in self._owners.items():
-            for items, before in () if known is None else known.tables:
-                is_own = items is known.own
+            for items, before in known.tables:
+                is_own = items is known.attributes
                 for key in {**before, **items}:
                     if is_own and key in known.hidden:
                         continue
@@ -190,7 +189,7 @@ class Accesses:
 
     def is_shared(self, buffer: Tensor) -> bool:
         """Whether a tensor was a buffer under several names."""
-        tables = [before for known in self._owners.values() if known for _, before in known.tables[2:3]]
+        tables = [before for known in self._owners.values() for _, before in known.tables[2:3]]
         return sum(old is buffer for before in tables for old in before.values()) > 1
 
     # what cannot be undone

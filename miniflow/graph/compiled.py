@@ -141,10 +141,6 @@ class Compiled:
                 "parameter.detach() as the input if no gradient is wanted"
             )
 
-    def is_up_to_date(self) -> bool:
-        """Whether nothing that was burned into the recording has changed."""
-        return self.guards.is_same()
-
     # running it
 
     def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:

@@ -7,7 +7,6 @@ taken with a warning that names what to use instead.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -122,14 +121,6 @@ class GraphConfig(Options):
         "activation_checkpointing": "graph.model.config.activation_checkpointing = {}, of the modules",
         "static_shapes": "config.static_shapes({})",
     }
-
-    def with_(self, training: bool, checkpoint_scopes: Iterable[str], sparse_parameters: Iterable[str]) -> GraphConfig:
-        """A copy for one graph: whether it has an optimizer, and names that are added to those of these options."""
-        result = copy.copy(self)
-        result._set_training(training)
-        result.checkpoint_scopes |= frozenset(checkpoint_scopes)
-        result.sparse_parameters |= frozenset(sparse_parameters)
-        return result
 
     def _set_training(self, training: bool) -> None:
         """Take note of whether a graph with these options has an optimizer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from miniflow.graph.nested import Tree
 from miniflow.tensor import Tensor
 
 CHANGES_LISTED = 4  # of what has changed since the last call
+NHWC = ("MINIFLOW_ENABLE_NHWC", "ONEFLOW_ENABLE_NHWC")
 OFTEN = 4  # so many compilations for inputs of one kind are warned of
 
 
@@ -85,6 +87,29 @@ class DebugOutput:
                 "an input requires grad, but no gradient flows through a graph to its inputs; pass x.detach(), and for "
                 "gradients within build use flow.autograd.grad",
             )
+
+    def _warn_of_options(self, plan: Compiled) -> None:
+        """Warn of options that were set and have no effect in this graph."""
+        devices = {slot.device.type for instruction in plan.program.instructions for slot in instruction.outputs}
+        if self.config.cuda_graph and "cuda" not in devices:
+            self._warn(
+                "cuda_graph",
+                "GraphConfig.enable_cuda_graph has no effect: the graph works on the CPU; move its modules and inputs "
+                "to a cuda device",
+            )
+        if asked := [name for name in NHWC if os.environ.get(name, "0") not in ("", "0")]:
+            self._warn(
+                "nhwc",
+                f"{asked[0]} has no effect: images stay channels first; docs/DIFFERENCES.md says what another order "
+                "saves",
+            )
+        if plan.recording.program.is_global:
+            return
+        instead = "tensors of the graph are local; use module.to_global(placement, sbp)"
+        if self.config.zero is not None:
+            self._warn("zero", f"GraphConfig.enable_zero has no effect: {instead}")
+        if any(options.stage_id is not None for options in self._options.values()):
+            self._warn("set_stage", f"set_stage has no effect: {instead}")
 
     def _warn(self, key: str, text: str) -> None:
         if key not in self._warned:
@@ -161,3 +186,10 @@ class DebugOutput:
                 f"{self.name}: nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor "
                 f"meta each step is the same as the input of first call graph. {difference}"
             )
+
+
+def warn_of_sharing(what: str, more: str) -> None:
+    """Warn of a method of OneFlow's graphs that has no effect here."""
+    warnings.warn(
+        f"nn.Graph: {what} has no effect: graphs over one module share its parameters{more}.", stacklevel=user_level()
+    )

@@ -41,6 +41,7 @@ copies: `build` does not change what was passed, and one in memory that `build` 
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -60,8 +61,7 @@ from miniflow.graph import describe, dynamic, picture, serialize
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.compiled import Compiled
 from miniflow.graph.config import GraphConfig
-from miniflow.graph.debug import DebugOutput
-from miniflow.graph.elsewhere import DoneElsewhere, warn_of_options
+from miniflow.graph.debug import DebugOutput, warn_of_sharing
 from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, check_arguments, constants, flatten
@@ -94,7 +94,7 @@ if hasattr(os, "register_at_fork"):
 _counts: defaultdict[str, itertools.count] = defaultdict(itertools.count)
 
 
-class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
+class Graph(GraphAttributes, DebugOutput):
     """A computation that is recorded at its first call and replayed at the others.
 
     Assign modules to attributes in `__init__`, override `build`, and call the graph. With an optimizer, a call is a
@@ -175,7 +175,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         with self._initialised()._lock:
             plan = self._last
             arrays = None if plan is None else plan.arrays_of(args, kwargs)
-            if arrays is None or not plan.is_up_to_date():
+            if arrays is None or not plan.guards.is_same():
                 plan, arrays = self._find(args, kwargs)
             return plan.run(arrays)
 
@@ -262,7 +262,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
         """The plan for a call, if there is one, and the arrays of its tensors."""
         for plan in reversed(self._plans):
             arrays = plan.arrays_of(args, kwargs)
-            if arrays is not None and plan.is_up_to_date():
+            if arrays is not None and plan.guards.is_same():
                 return plan, arrays
         return None, []
 
@@ -280,7 +280,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             self._warn_constant(name, value, "another value makes another plan; pass a tensor if it changes often")
         plan = Compiled(self, tree, metas)
         self._count_compilation(plan, reason)
-        warn_of_options(self, plan)
+        self._warn_of_options(plan)
         self._report(plan)
         self.__dict__["_plans"] = [old for old in self._plans if not old.guards.is_obsolete()]
         self._plans.append(plan)
@@ -299,9 +299,13 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
 
     def _full_config(self) -> GraphConfig:
         """The options with what modules and optimizers of this graph add to them: graphs may share one config."""
-        names, pairs = parameter_names(self), zip(self._optimizers, self._sparse, strict=True)
-        sparse = [names[p] for o, is_sparse in pairs if is_sparse for p in parameters_of(o)]
-        return self.config.with_(self.training, self._checkpoint_scopes(), sparse)
+        config, names = copy.copy(self.config), parameter_names(self)
+        config._set_training(self.training)
+        config.checkpoint_scopes |= self._checkpoint_scopes()
+        for optimizer, is_sparse in zip(self._optimizers, self._sparse, strict=True):
+            if is_sparse:
+                config.sparse_parameters |= {names[p] for p in parameters_of(optimizer)}
+        return config
 
     def _options_key(self) -> tuple:
         """What a plan depends on of the options of the graph and of its modules."""
@@ -443,6 +447,34 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             "flow.save(graph, folder)"
         )
 
+    # what OneFlow's graphs have, and is done in another way here
+
+    def runtime_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """OneFlow's state of a compiled graph; here `flow.save` writes that to files.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError(
+            "runtime_state_dict: use flow.save(graph, folder), which writes the compiled graph with its weights"
+        )
+
+    def load_runtime_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """OneFlow's way to take over a compiled graph; here `nn.Graph.load` reads it from files.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError("load_runtime_state_dict: use nn.Graph.load(folder), which reads what flow.save wrote")
+
+    def share_from(self, shared_graph: Graph) -> None:
+        """OneFlow's way to let graphs share weights; here they do so by having the same module."""
+        warn_of_sharing("share_from(graph)", "; give both the same module")
+
+    def enable_shared(self, mode: bool = True) -> None:
+        """OneFlow's switch for `share_from`."""
+        warn_of_sharing("enable_shared()", "")
+
     # looking at it
 
     @property
@@ -537,7 +569,7 @@ class Graph(GraphAttributes, DebugOutput, DoneElsewhere):
             plan = self._last
             if plan is None:
                 raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
-            if not plan.is_up_to_date():
+            if not plan.guards.is_same():
                 changed = "; ".join(plan.guards.differences()) or "an option of its config"
                 raise GraphError(
                     f"{self.name}: cannot be saved, since something has changed after the last call: {changed:.1000}; "

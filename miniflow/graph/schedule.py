@@ -85,9 +85,15 @@ SCHEDULES: dict[str, Callable[[int, int, int], Order]] = {
 }
 
 
+IN_ORDER = (
+    "an order in which forward of a micro-batch comes before its backward, and backward of a micro-batch before that "
+    "of the next, since gradients are added up so"
+)
+
+
 def in_order_of_readiness(
     orders: Sequence[Sequence[Task]], is_ready: Callable[[Task], bool], done: Callable[[Task], Any], name: str,
-    expected: str = "",
+    expected: str = IN_ORDER,
 ) -> None:  # fmt: skip
     """Run the tasks of each stage in their order, those that are ready first.
 
@@ -96,7 +102,7 @@ def in_order_of_readiness(
         is_ready: whether all that a task needs is there.
         done: called with each task in turn.
         name: of the schedule.
-        expected: what is wrong if it is not the order.
+        expected: what would end the waiting.
 
     Raises:
         GraphError: if tasks are left, and each stage waits for another.
@@ -106,13 +112,7 @@ def in_order_of_readiness(
         ready = [tasks for tasks in left if tasks and is_ready(tasks[0])]
         if not ready:
             waiting = ", ".join(f"stage {tasks[0].stage} waits with {tasks[0]}" for tasks in left if tasks)
-            order = (
-                "an order in which forward of a micro-batch comes before its backward, and backward of a micro-batch "
-            )
-            order += "before that of the next, since gradients are added up so"
-            raise GraphError(
-                f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected {expected or order}"
-            )
+            raise GraphError(f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected {expected}")
         for tasks in ready:
             done(tasks.pop(0))
 
