@@ -93,7 +93,7 @@ IN_ORDER = (
 
 def in_order_of_readiness(
     orders: Sequence[Sequence[Task]], is_ready: Callable[[Task], bool], done: Callable[[Task], Any], name: str,
-    expected: str = IN_ORDER,
+    expected: str = "",
 ) -> None:  # fmt: skip
     """Run the tasks of each stage in their order, those that are ready first.
 
@@ -102,7 +102,7 @@ def in_order_of_readiness(
         is_ready: whether all that a task needs is there.
         done: called with each task in turn.
         name: of the schedule.
-        expected: what would end the waiting.
+        expected: what is wrong if it is not the order.
 
     Raises:
         GraphError: if tasks are left, and each stage waits for another.
@@ -112,7 +112,9 @@ def in_order_of_readiness(
         ready = [tasks for tasks in left if tasks and is_ready(tasks[0])]
         if not ready:
             waiting = ", ".join(f"stage {tasks[0].stage} waits with {tasks[0]}" for tasks in left if tasks)
-            raise GraphError(f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected {expected}")
+            raise GraphError(
+                f"pipeline: nobody is ready in the schedule {name}: {waiting}; expected {expected or IN_ORDER}"
+            )
         for tasks in ready:
             done(tasks.pop(0))
 
