@@ -96,7 +96,8 @@ def arg_max() -> Launch:
 
 
 def cumulative_sum() -> Launch:
-    return Launch(scan.cumulative_sum, 4, 256, [numbers(4, 600), np.float32(0), False, False, nans(4, 600)])
+    arguments = [numbers(4, 600), nans(0, 1), np.float32(0), 600, False, False, nans(4, 600)]
+    return Launch(scan.SUMS.rows, 4, scan.THREADS, arguments)
 
 
 def take_rows() -> Launch:

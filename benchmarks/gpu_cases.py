@@ -118,17 +118,6 @@ def convolution(kernel: int, depthwise: bool = False) -> Callable[[Sizes], list[
 # computations that are more than a line
 
 
-def cumsum(f: Any, x: Any) -> Any:
-    """Along rows: miniflow has the kernel, and no op for it yet."""
-    if f.__name__ == "torch":
-        return f.cumsum(x, 1)
-    from miniflow.kernels.scan import THREADS, cumulative_sum
-
-    y = f.empty_like(x)
-    cumulative_sum[x.shape[0], THREADS](x, np.float32(0), False, False, y)
-    return y
-
-
 def rung(name: str) -> Callable[[Any, Any, Any], Any]:
     """A matrix product by another rung of kernels/ladders/matmul.py than the library's; by torch's best in torch."""
 
@@ -221,7 +210,7 @@ FAMILIES: dict[str, list[Case]] = {
     "arg_reduce and scan": [
         Case("argmax of rows", rows, lambda f, x: f.argmax(x, 1)),
         Case("argmax of all", flat(1), lambda f, x: f.argmax(x)),
-        Case("cumsum of rows", rows, cumsum),
+        Case("cumsum of rows", rows, lambda f, x: f.cumsum(x, 1)),
     ],
     "softmax and loss": [
         Case("softmax", rows, lambda f, x: f.softmax(x, 1)),
