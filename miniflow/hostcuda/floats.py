@@ -32,10 +32,10 @@ from numba.extending import intrinsic
 
 HALF, SINGLE, BITS = ir.HalfType(), ir.FloatType(), ir.IntType(32)
 HALF_OPERANDS = {types.float16, types.int8, types.boolean}  # what stays in half precision beside a float16
-ARITHMETIC = "add iadd sub isub mul imul truediv itruediv neg pos".split()
+ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": np.divide}
 COMPARISONS = "eq ne lt le gt ge".split()
 ROUNDED = (
-    *(math.sin, math.cos, math.sqrt, math.fabs, math.log2, math.log10),
+    *(operator.neg, operator.pos, abs, math.sin, math.cos, math.sqrt, math.fabs, math.log2, math.log10),
     *([math.exp2] if hasattr(math, "exp2") else []),  # Python 3.11
     *(np.floor, np.ceil, np.trunc, np.exp2),  # the names of math.floor and its like in generated code
 )
@@ -103,43 +103,33 @@ def _typed(function: Callable, result: types.Type) -> None:
             return None
 
 
-@lower_builtin(operator.mul, types.float16, types.float16)
-@lower_builtin(operator.imul, types.float16, types.float16)
-def multiply(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Not contracted with an addition, which numba allows for instructions without flags; `arcp` concerns division."""
-    return builder.fmul(*args, flags=("arcp",))
-
-
-@lower_builtin(operator.truediv, types.float16, types.float16)
-@lower_builtin(operator.itruediv, types.float16, types.float16)
-def divide(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Division as in IEEE 754, also by zero."""
-    return builder.fdiv(*args)
-
-
 @lower_builtin(int, types.float16)
 def to_integer(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """`int(x)`."""
     return context.cast(builder, args[0], *sig.args, sig.return_type)
 
 
-def _through_float32(function: Callable) -> None:
+def _through_float32(function: Callable, of_float32: Callable, operands: int = 1) -> None:
+    """Compute a function of float16 in float32, and round: as if + - * / were rounded once (Figueroa, 1995)."""
+
     def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        rounded = lambda x: np.float16(function(np.float32(x)))  # noqa: E731
-        return context.compile_internal(builder, rounded, sig, args)
+        one = lambda x: np.float16(of_float32(np.float32(x)))  # noqa: E731
+        two = lambda x, y: np.float16(of_float32(np.float32(x), np.float32(y)))  # noqa: E731
+        return context.compile_internal(builder, (one, two)[operands - 1], sig, args)
 
     _typed(function, types.float16)
-    lower_builtin(function, types.float16)(implementation)
+    lower_builtin(function, *[types.float16] * operands)(implementation)
 
 
-for _name in ARITHMETIC:
-    _typed(getattr(operator, _name), types.float16)
+for _name, _function in ARITHMETIC.items():
+    _through_float32(getattr(operator, _name), _function, 2)
+    _through_float32(getattr(operator, f"i{_name}"), _function, 2)
 for _name in COMPARISONS:
     _typed(getattr(operator, _name), types.boolean)
-for _function, _result in ((abs, types.float16), (float, types.float16), (int, types.int64), (bool, types.boolean)):
+for _function, _result in ((float, types.float16), (int, types.int64), (bool, types.boolean)):
     _typed(_function, _result)
 for _function in ROUNDED:
-    _through_float32(_function)
+    _through_float32(_function, _function)
 
 
 # conversion to integers
