@@ -343,6 +343,7 @@ class Program:
     def check(self) -> None:
         """Raise AssertionError unless every slot is written once, before it is read. For tests of passes."""
         known = {*self.inputs, *self.states, *self.constants}
+        assert len(known) == len(self.inputs) + len(self.states) + len(self.constants), "it begins with a slot twice"
         for instruction in self.instructions:
             for slot in instruction.waits_for:
                 assert slot in known, f"{instruction.op.__name__} reads {slot} before it is written"

@@ -182,7 +182,7 @@ def load(
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)
-    if (path / GRAPH).exists() or (path / "graph.json").exists():
+    if (path / GRAPH).exists():
         return import_module(GRAPHS).load_graph(path, map_location)
     arrays, metadata = read_file(path)
     if STRUCTURE not in metadata:

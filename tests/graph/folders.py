@@ -65,6 +65,26 @@ def document_of(folder):
     return json.loads(read_file(folder / GRAPH)[1][DOCUMENT])
 
 
+def program_in(document):
+    """The program in the document of a graph."""
+    return document["graph"]["program"]["program"]
+
+
+def at(document, path):
+    """The object or list that holds a part of a document, and its key; of the path tags may be left out."""
+    *outer, key = path
+    for step in outer:
+        document = without_tags(document, step)[step]
+    return without_tags(document, key), key
+
+
+def without_tags(document, key):
+    """What is within the tags around a list, or around an object that has other keys than `key`."""
+    while isinstance(document, dict) and key not in document and len(document) == 1:
+        (document,) = document.values()
+    return document
+
+
 def sign(document, folder, weights=None):
     """Write a document with the right checksum: what somebody would do who means harm."""
     arrays = read_file(folder / GRAPH)[0] if weights is None else weights

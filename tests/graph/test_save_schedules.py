@@ -192,36 +192,53 @@ def saved(tmp_path_factory):
     return folder, document_of(folder)
 
 
+def outer(document):
+    """The schedule of the graph."""
+    return document["graph"]["schedules"][0]["tuple"][1]["schedule"]
+
+
 def inner(document):
-    """The state of the first schedule in the sequence."""
-    return document["schedules"][0]["schedule"]["state"]["schedulers"][0]["schedule"]["state"]
+    """The attributes of the first schedule in the sequence."""
+    return outer(document)["state"]["dict"]["schedulers"][0]["schedule"]["state"]["dict"]
 
 
+def group(document):
+    """The first group of the optimizer."""
+    return inner(document)["optimizer"]["optimizer"][0]["dict"]
+
+
+def emptied(document):
+    """The sequence has no schedules."""
+    outer(document)["state"]["dict"].update(optimizer=inner(document)["optimizer"], schedulers=[])
+
+
+CYCLE = {"kind": "CosineAnnealingWarmRestarts", "state": {"dict": {
+    "optimizer": {"optimizer": [{"dict": {"lr": 1.0}}] * 2},
+    "T_0": 0, "T_mult": 2, "eta_min": 0.0, "decay_rate": 1.0, "restart_limit": 0, "last_step": 3,
+    "base_lrs": [1.0, 1.0], "_start_lrs": [1.0, 1.0], "_last_lr": [1.0, 1.0]}}}  # fmt: skip
 HOSTILE = {
-    "no list": (lambda d: d.update(schedules={}), "schedules: got dict; expected a list"),
-    "no optimizer": (lambda d: d["schedules"][0].update(optimizer=-1), "expected an integer from 0"),
-    "no class": (lambda d: d["schedules"][0]["schedule"].update(kind="Popen"), "kind: got 'Popen'; expected one of"),
-    "a base class": (lambda d: d["schedules"][0]["schedule"].update(kind="LRScheduler"), "expected one of"),
-    "a method": (lambda d: inner(d).update(step=1), "step: got the name of something else"),
-    "another optimizer": (lambda d: inner(d).update(optimizer=1), "optimizer: got the name of something else"),
-    "another step": (lambda d: inner(d).update(last_epoch=1), "last_epoch: got the name of something else"),
-    "an op": (lambda d: inner(d).update(warmup_iters={"op": "Slice"}), "expected a number, a text, or a list of such"),
+    "no list": (lambda d: d["graph"].update(schedules={"dict": {}}), "schedules: got {}; expected another value"),
+    "no number": (
+        lambda d: d["graph"]["schedules"][0].update(tuple=["0", 1]),
+        "schedules: got .*another value",
+    ),
+    "no optimizer": (lambda d: outer(d)["state"]["dict"].pop("optimizer"), r"schedules\[0\]\[1\]: "),
+    "no class": (lambda d: outer(d).update(kind="Popen"), "kind: got 'Popen'; expected another value"),
+    "a base class": (lambda d: outer(d).update(kind="LRScheduler"), "kind: got 'LRScheduler'; expected another"),
+    "a method": (lambda d: inner(d).update(step=1), "got 'step'; expected the name of an attribute"),
+    "another optimizer": (lambda d: inner(d).update(optimizer=1), "got 1; expected another optimizer"),
+    "another step": (lambda d: inner(d).update(last_epoch=1), "got 'last_epoch'; expected the name of an attribute"),
+    "an op": (lambda d: inner(d).update(warmup_iters={"op": "Slice"}), "expected another warmup_iters: numbers"),
     "a number that varies": (lambda d: inner(d).update(warmup_iters={"scalar": "lr"}), "got .lr.; expected one of"),
-    "too few rates": (lambda d: inner(d).update(base_lrs=[0.1]), "base_lrs: got .*; expected 2 numbers"),
-    "a missing attribute": (lambda d: inner(d).pop("warmup_factor"), "does not make sense"),
-    "a step that is none": (lambda d: inner(d).update(last_step="3"), "last_step: got '3'; expected a number from -1"),
-    "no schedules": (
-        lambda d: d["schedules"][0]["schedule"]["state"].update(schedulers=[]), r"schedulers: got \[\]; expected sch"
-    ),
-    "a group without a rate": (lambda d: d["schedules"][0]["groups"][0].pop("lr"), "an object with the entry lr"),
-    "a rate that is none": (lambda d: d["schedules"][0]["groups"][0].update(lr="1"), "lr: got '1'; expected a number"),
-    "a cycle without end": (
-        lambda d: d["schedules"][0].update(schedule={"kind": "CosineAnnealingWarmRestarts", "state": {
-            "T_0": 0, "T_mult": 2, "eta_min": 0.0, "decay_rate": 1.0, "restart_limit": 0, "last_step": 3,
-            "base_lrs": [1.0, 1.0], "_start_lrs": [1.0, 1.0], "_last_lr": [1.0, 1.0]}}),
-        "T_0: got 0; expected a number",
-    ),
-}  # fmt: skip
+    "too few rates": (lambda d: inner(d).update(base_lrs=[0.1]), r"got \[0.1\]; expected another base_lrs for 2"),
+    "a missing attribute": (lambda d: inner(d).pop("warmup_factor"), "AttributeError: .*warmup_factor"),
+    "a step that is none": (lambda d: inner(d).update(last_step="3"), "got '3'; expected another last_step"),
+    "no schedules": (emptied, r"got \[\]; expected schedules"),
+    "a group without a rate": (lambda d: group(d).pop("lr"), "expected numbers .* with the name lr"),
+    "a rate that is none": (lambda d: group(d).update(lr="1"), "expected numbers .* with the name lr"),
+    "rates in place of one": (lambda d: group(d).update(lr={"tuple": [1, 2]}), "expected numbers .* with the name lr"),
+    "a cycle without end": (lambda d: outer(d).update(CYCLE), "got 0; expected another T_0"),
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from compare import assert_close
-from folders import document_of, sign
+from folders import document_of, program_in, sign
 from test_layouts import MLP, Layout, LeNet, Train, Transformer
 
 import miniflow as flow
@@ -86,18 +86,21 @@ def test_a_world_of_fewer_ranks(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda i: i["device"].update(sbp=["S(2)"]), "Split axis out of range"),
-        (lambda i: i["device"].update(sbp=["B", "B"]), "2 sbp for a placement of 1"),
-        (lambda i: i["device"].update(sbp=["X"]), "'X'; expected one of B, P"),
-        (lambda i: i["device"]["placement"].update(ranks=[0, 0]), "each rank once"),
-        (lambda i: i["device"]["placement"].update(shape=[3]), "cannot reshape"),
-        (lambda i: i["device"].pop("sbp"), "the keys placement, sbp"),
+        (lambda device: device[1].update(tuple=[{"sbp": "S(2)"}]), "Split axis out of range"),
+        (lambda device: device[1].update(tuple=[{"sbp": "B"}] * 2), "2 sbp for a placement of 1"),
+        (lambda device: device[1].update(tuple=[{"sbp": "X"}]), "'X'; expected one of B, P"),
+        (lambda device: device[1].update(tuple=[1]), r"inputs\[0\]: ArgumentTypeError: load: got sbp=\(1,\)"),
+        (lambda device: device[0].update(placement=["cpu", [0, 0]]), "each rank once"),
+        (lambda device: device[0].update(placement=["cpu", ["0"]]), "expected a list of ints"),
+        (lambda device: device[0].update(placement=["tpu", [0]]), "got type='tpu'"),
+        (lambda device: device.__setitem__(0, {"device": "cpu"}), "cpu in place of a placement"),
+        (lambda device: device.pop(), r"inputs\[0\]: TypeError: .*missing 1 required"),
     ],
 )
 def test_damaged_layouts(damage, message, tmp_path):
     saved(tmp_path / "graph")
     document = document_of(tmp_path / "graph")
-    damage(document["graph"]["inputs"][0])
+    damage(program_in(document)["inputs"][0]["slot"]["device"])
     sign(document, tmp_path / "graph")
     with pytest.raises(flow.errors.CheckpointError, match=message):
         flow.load(tmp_path / "graph")

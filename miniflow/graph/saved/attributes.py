@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -79,28 +80,20 @@ def either(*kinds: Kind) -> Kind:
 
 def among(*values: Any) -> Kind:
     """One of these values."""
-    return lambda value: any(value is v or type(value) is type(v) and value == v for v in values)
+    accepted = {(type(value), value) for value in values}
+    return lambda value: (type(value), value) in accepted
 
 
-def instance(kind: type) -> Kind:
-    """Values of a class."""
-    return lambda value: isinstance(value, kind)
-
-
-def varying(of: Kind, from_draws: bool = False) -> Kind:
-    """Such values, or a `Scalar` that stands for one: those of random draws, or the others."""
-    return lambda value: is_draw(value.name) == from_draws if isinstance(value, Scalar) else of(value)
-
-
-def is_draw(name: str) -> bool:
-    """Whether a `Scalar` is taken from a random generator at every call."""
-    return name.startswith("draw.")
+def instance(*kinds: type) -> Kind:
+    """Values of some classes."""
+    return lambda value: isinstance(value, kinds)
 
 
 def is_part_of_index(value: Any) -> bool:
     """An int, slice with a positive step, None or Ellipsis."""
     if isinstance(value, slice):
-        return value.step is None or value.step > 0
+        is_place = either(NONE, integer())
+        return is_place(value.start) and is_place(value.stop) and either(NONE, COUNT)(value.step)
     return value is None or value is ... or integer()(value)
 
 
@@ -117,10 +110,11 @@ def is_view(value: Any) -> bool:
 
 DIM = integer(-64, 64)
 SIZE, COUNT = integer(0, 2**48), integer(1, 2**48)
+TEXT, DTYPE, DRAWN = instance(str), lambda value: isinstance(value, np.dtype) and value in BY_NUMPY, instance(Scalar)
 FLAG = among(True, False, 0, 1, np.True_, np.False_)
 PAIR_OF_SIZES = several(SIZE, 2)
 WINDOW = several(COUNT, 2)
-NONE = among(None)
+NONE = instance(NoneType)
 OF_GLOBAL_TENSORS = "split"  # an attribute that adjoints may have: which dims of the result are split
 
 
@@ -134,17 +128,16 @@ ATTRIBUTES = by_name(
     {
         FLAG: "aligned ceil_mode count_include_pad descending full_matrices keepdim replacement reverse stable training"
         " transpose_x transpose_y upper",
-        number: "beta correction exponent high low mean p spatial_scale threshold value",
+        number: "beta correction exponent high low mean p scale spatial_scale threshold value",
         either(NONE, number): "max min",
         bounded(0): "eps std norm_type",
         bounded(0, 1): "label_smoothing",
         either(NONE, bounded(0)): "atol rtol",
-        varying(number): "scale",
         integer(): "diagonal ignore_index",
         integer(most=2**31): "sampling_ratio",
         integer(-1, 2**48): "num_classes padding_idx",
-        varying(integer(0, 2**64), from_draws=True): "seed",
-        varying(integer(), from_draws=True): "offset",
+        either(DRAWN, integer(0, 2**64)): "seed",
+        either(DRAWN, integer()): "offset",
         SIZE: "count rows",
         COUNT: "groups num_samples step",
         either(NONE, COUNT): "divisor_override",
@@ -167,7 +160,7 @@ ATTRIBUTES = by_name(
         among("none", "mean", "sum"): "reduction",
         among("reduced", "complete"): "mode",
         among(*CELLS): "cell",
-        lambda value: isinstance(value, np.dtype) and value in BY_NUMPY: "dtype",
+        DTYPE: "dtype",
         instance(device): "target",
         instance(placement): "placement",
         either(NONE, several(instance(Sbp))): "sbp grad_sbp",
@@ -177,19 +170,23 @@ ATTRIBUTES = by_name(
 UPDATES = by_name(  # of optimizers
     {
         FLAG: "amsgrad centered decoupled_weight_decay do_bias_correction maximize nesterov",
-        varying(number): "alpha beta clip_value dampening initial_accumulator_value lambd lambda1 lambda2 lr lr_decay"
+        number: "alpha beta clip_value dampening initial_accumulator_value lambd lambda1 lambda2 lr lr_decay"
         " lr_power max_norm momentum momentum_decay rho t0 weight_decay",
-        varying(bounded(0)): "eps",
-        several(varying(number), 2): "etas step_sizes",
-        several(varying(lambda value: number(value, 0) and value < 1), 2): "betas",
-        several(varying(FLAG)): "fresh",
-        several(varying(integer(1))): "steps",
+        bounded(0): "eps",
+        several(number, 2): "etas step_sizes",
+        several(lambda value: number(value, 0) and value < 1, 2): "betas",
+        several(FLAG): "fresh",
+        several(integer(1)): "steps",
     }
 )
 
 
 def check_attributes(op: type[Op], attrs: dict[str, Any]) -> None:
-    """Refuse attributes that the op does not have, and values that they cannot take."""
+    """Refuse attributes that the op does not have, and values that they cannot take.
+
+    Args:
+        attrs: with the numbers of a call in place of `Scalar`s, but for those of draws.
+    """
     names = attribute_names(op)
     if OF_GLOBAL_TENSORS in attrs and OF_GLOBAL_TENSORS in inspect.signature(op.sbp).parameters:
         names = names | {OF_GLOBAL_TENSORS}

@@ -7,6 +7,7 @@ before them what compiled kernels read without looking: operands of the wrong sh
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +16,11 @@ import numpy as np
 
 from miniflow.device import device
 from miniflow.dispatch.dispatcher import Op
-from miniflow.errors import CheckpointError
 from miniflow.formulas.scalar import expression
 from miniflow.graph.codegen.expressions import parts_of
-from miniflow.graph.ir import Instruction, Scalar, Slot
+from miniflow.graph.ir import Instruction, Scalar, Slot, with_numbers
 from miniflow.graph.saved.attributes import OF_GLOBAL_TENSORS, check_attributes, require
-from miniflow.graph.saved.values import checked
+from miniflow.graph.saved.values import FAILURES, Refused, layout_of, refuse
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.gather import check_reach
 from miniflow.ops.indexing import picked_shape
@@ -35,36 +35,34 @@ from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray
 from miniflow.parallel.tensors import Boxing
 
-REFUSED = (ValueError, TypeError, IndexError, AttributeError, KeyError, ArithmeticError, MemoryError, RecursionError)
 ABSENT = {  # beside weights and biases
     ("ScatterAdd", "x"), ("SetItem", "index"), ("Recurrent", "c"), ("RecurrentGrad", "c"), ("RecurrentGrad", "dc_last"),
 }  # fmt: skip
 
 
-def check_instruction(instruction: Instruction, at: str, makers: dict[Slot, Instruction]) -> None:
+def check_instruction(instruction: Instruction, numbers: dict[str, Any], makers: dict[Slot, Instruction]) -> None:
     """Refuse an instruction unless its attributes make sense and its outputs are what the op makes of its inputs.
 
     Args:
-        at: its place, for the message.
+        numbers: what its `Scalar`s are now, by name.
         makers: the instructions before it, by their outputs.
 
     Raises:
-        CheckpointError: naming place and reason.
+        Refused: with the reason.
     """
     op = instruction.op
     try:
-        check_attributes(op, instruction.attrs)
+        check_attributes(op, {name: with_numbers(value, numbers) for name, value in instruction.attrs.items()})
         expected = inferred(instruction)
         check_operands(op, instruction.inputs, instruction.attrs)
         if op.__name__ in FORWARD_OF:
             check_gradient(instruction, makers)
-    except REFUSED as error:
+    except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"load: {at}: {op.__name__} does not accept its operands ({reason:.300})") from error
+        raise Refused(f"{op.__name__} does not accept its operands ({reason:.300})") from error
     got = [(slot.shape, slot.dtype, slot.device) for slot in instruction.outputs]
     if got != expected:
-        kinds = [", ".join(f"{d} {list(s)} on {p}" for s, d, p in kind) or "none" for kind in (got, expected)]
-        raise CheckpointError(f"load: {at}: {op.__name__} is said to give {kinds[0]}; it gives {kinds[1]}")
+        refuse(got, f"{expected}, which {op.__name__} makes of its operands")
 
 
 def inferred(instruction: Instruction) -> list[tuple[tuple[int, ...], np.dtype, device]]:
@@ -97,7 +95,7 @@ def boxed(x: Slot, *, placement: Any, sbp: Any, grad_sbp: Any, source: Any) -> t
     require(isinstance(x, Slot) and x.is_global, "what is no global array")
     require(source == (x.device.placement, x.device.sbp), f"the layout {source!r:.80} of its operand")
     require(grad_sbp is None or len(grad_sbp) <= 32, "a layout of its gradient")
-    return x.shape, x.dtype, checked(placement, sbp, "attrs", x.shape, x.dtype)
+    return x.shape, x.dtype, layout_of(placement, sbp, x.shape, x.dtype)
 
 
 def laid_out(instruction: Instruction) -> list[Any]:
@@ -113,15 +111,15 @@ def laid_out(instruction: Instruction) -> list[Any]:
 
 def check_kinds(instruction: Instruction) -> None:
     """None stands only for operands that may be absent, a number only where it would be broadcast."""
-    names = [p.name for p in inspect.signature(instruction.op.infer).parameters.values()]
+    op, names = instruction.op, operand_names(instruction.op)
+    if issubclass(op, Pointwise):
+        expression(parts_of(instruction)[0])  # raises if the formula does not take such operands
+        return
     for position, x in enumerate(instruction.inputs):
         name = names[min(position, len(names) - 1)]
-        if issubclass(instruction.op, Pointwise):
-            expression(parts_of(instruction)[0])  # raises if the formula does not take such operands
-            continue
-        absent = x is None and (name in ("weight", "bias") or (instruction.op.__name__, name) in ABSENT)
-        is_number = x is not None and instruction.op.broadcasts
-        require(isinstance(x, Slot) or absent or is_number, f"{x!r:.40} for {name}")
+        absent = x is None and (name in ("weight", "bias") or (op.__name__, name) in ABSENT)
+        if not (isinstance(x, Slot) or absent or x is not None and op.broadcasts):
+            raise ValueError(f"{x!r:.40} for {name}")
 
 
 def check_groups(instruction: Instruction) -> None:
@@ -164,10 +162,11 @@ def check_gradient(instruction: Instruction, makers: dict[Slot, Instruction]) ->
         require(x is None or (x.shape, x.dtype) == (result.shape, result.dtype), f"a cotangent {name}: {x}")
 
 
+@functools.cache
 def operand_names(op: type[Op]) -> list[str]:
     """The names of the operands of an op."""
     parameters = inspect.signature(op.infer).parameters.values()
-    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
 
 
 def unboxed(x: Any, makers: dict[Slot, Instruction]) -> Any:

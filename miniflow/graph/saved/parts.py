@@ -34,7 +34,3 @@ class Parts:
     skipper: GradScaler | None = None
     schedules: list[tuple[int, LRScheduler]] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
-
-    def scaler_state(self) -> dict[str, Any] | None:
-        """The numbers of the scaler."""
-        return None if self.skipper is None else self.skipper.state_dict()

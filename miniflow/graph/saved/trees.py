@@ -1,8 +1,6 @@
 """The nested structure of arguments and results as JSON values and back.
 
-    {"kind": "tensor"}   {"kind": "constant", "value": 3}   {"kind": "list", "children": [...]}   {"kind": "tuple", ...}
-    {"kind": "dict", "keys": [...], "children": [...]}   {"kind": "namedtuple", "type": "Point", "keys": [...], ...}
-    {"kind": "dataclass", "type": "Batch", "keys": [...], "children": [...]}
+    {"tree": {"kind": "sequence", "type": "list", "keys": {"tuple": []}, "children": {"tuple": [{"tree": ...}]}}}
 
 The classes of named tuples and dataclasses are not in the file: results come back in classes made from their names.
 """
@@ -12,86 +10,58 @@ from __future__ import annotations
 import dataclasses
 import keyword
 from collections import namedtuple
-from functools import partial
 from itertools import islice
+from types import NoneType
 from typing import Any
 
-from miniflow.errors import CheckpointError
-from miniflow.graph.nested import CONSTANT, DATACLASS, DICT, LEAF, NAMED, SEQUENCE, TENSOR, Tree, key_of, unflatten
-from miniflow.graph.saved.fields import each, one_of, record, refuse, text
-from miniflow.graph.saved.values import Values, encode_value
+from miniflow.graph.nested import (
+    CONSTANT,
+    DATACLASS,
+    DICT,
+    LEAF,
+    NAMED,
+    SEQUENCE,
+    TENSOR,
+    Tree,
+    key_of,
+    unflatten,
+)
+from miniflow.graph.saved.attributes import among, instance, several
+from miniflow.graph.saved.values import Form, refuse
 
-KINDS = {SEQUENCE: "", DICT: "dict", NAMED: "namedtuple", DATACLASS: "dataclass"}
-
-
-def encode_tree(tree: Tree, what: str) -> dict[str, Any]:
-    """The JSON value of a tree.
-
-    Args:
-        what: "arguments" or "results", for messages.
-
-    Raises:
-        CheckpointError: for a constant that JSON has no place for.
-    """
-    if tree.kind == TENSOR:
-        return {"kind": "tensor"}
-    if tree.kind == CONSTANT:
-        try:
-            return {"kind": "constant", "value": encode_value(tree.constant)}
-        except CheckpointError:
-            kind = type(tree.constant)
-            raise CheckpointError(
-                f"save: the {what} of the graph contain a {kind.__module__}.{kind.__qualname__}; expected tensors, "
-                "numbers, strings and None in lists, tuples, dicts and dataclasses"
-            ) from None
-    found = {"kind": KINDS[tree.kind] or tree.type.__name__}
-    if tree.kind in (NAMED, DATACLASS):
-        found["type"] = tree.type.__name__
-    if tree.kind != SEQUENCE:
-        found["keys"] = [encode_value(key) for key in tree.keys]
-    return {**found, "children": [encode_tree(child, what) for child in tree.children]}
+CLASSES = {"list": list, "tuple": tuple}
 
 
-def decode_tree(values: Values, value: Any, at: str) -> Tree:
-    """The tree for a JSON value.
+def parts_of(tree: Tree) -> dict[str, Any]:
+    """What is written of a tree."""
+    parts = {name: getattr(tree, name) for name in TREES}
+    return parts | {"type": tree.type.__name__ if tree.kind in (SEQUENCE, NAMED, DATACLASS) else None}
 
-    Raises:
-        CheckpointError: for anything that `encode_tree` would not have written.
-    """
-    children, keys = each(partial(decode_tree, values)), each(values.value)
-    readers = {
-        "tensor": {},
-        "constant": {"value": values.value},
-        "list": {"children": children},
-        "tuple": {"children": children},
-        "dict": {"keys": keys, "children": children},
-        **dict.fromkeys(("namedtuple", "dataclass"), {"type": word, "keys": each(word), "children": children}),
-    }
-    if not isinstance(value, dict) or "kind" not in value:
-        refuse(at, type(value).__name__, "an object with a kind")
-    fields = one_of(readers)(value["kind"], f"{at}.kind")
-    found = record(value, at, kind=text, **fields)
-    kind, keys, children = found["kind"], tuple(found.get("keys", ())), tuple(found.get("children", ()))
-    if kind == "tensor":
+
+def tree_of(kind: str, type: str | None, keys: tuple, children: tuple[Tree, ...], constant: Any) -> Tree:
+    """A tree of such parts, in a class of that name."""
+    if kind == TENSOR:
         return LEAF
-    if kind == "constant":
-        return Tree(CONSTANT, type(found["value"]), constant=found["value"], key=key_of(found["value"]))
-    if kind in ("list", "tuple"):
-        return Tree(SEQUENCE, {"list": list, "tuple": tuple}[kind], children=children)
+    if kind == CONSTANT:
+        return Tree(kind, constant.__class__, constant=constant, key=key_of(constant))
+    if kind == SEQUENCE:
+        return Tree(kind, CLASSES[type], children=children)
     if not len(keys) == len(set(keys)) == len(children):
-        refuse(f"{at}.keys", f"{len(keys)} keys for {len(children)} children", "as many, all different")
-    if kind == "dict":
-        return Tree(DICT, dict, keys, children)
-    if kind == "namedtuple":
-        return Tree(NAMED, namedtuple(found["type"], keys), keys, children)  # noqa: PYI024
-    return Tree(DATACLASS, dataclasses.make_dataclass(found["type"], keys), keys, children)
+        refuse(f"{len(keys)} keys for {len(children)} children", "as many, all different")
+    if kind == DICT:
+        return Tree(kind, dict, keys, children)
+    for word in (type, *keys):
+        if not isinstance(word, str) or not word.isidentifier() or keyword.iskeyword(word) or word.startswith("_"):
+            refuse(word, "names of a class and its fields, not beginning with an underscore")
+    make = namedtuple if kind == NAMED else dataclasses.make_dataclass
+    return Tree(kind, make(type, keys), keys, children)
 
 
-def word(value: Any, at: str) -> str:
-    """The name of a class that is made, or of one of its fields."""
-    if type(value) is not str or not value.isidentifier() or keyword.iskeyword(value) or value.startswith("_"):
-        refuse(at, repr(value)[:80], "names of a class and its fields, not beginning with an underscore")
-    return value
+TREES = {
+    "kind": among(TENSOR, SEQUENCE, NAMED, DICT, DATACLASS, CONSTANT), "type": instance(str, NoneType),
+    "keys": instance(tuple), "children": several(instance(Tree)), "constant": instance(object),
+}  # fmt: skip
+FORM = Form(Tree, parts_of, tree_of, TREES)
 
 
 def arranged(expected: Tree, given: Tree, tensors: list[Any]) -> list[Any] | None:
