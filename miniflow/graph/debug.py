@@ -178,7 +178,7 @@ class DebugOutput:
             changed = [f"input {index} is {now}, was {was}", *changed]
         if len(changed) > CHANGES_LISTED:
             changed[CHANGES_LISTED:] = [f"and {len(changed) - CHANGES_LISTED} more"]
-        return "; ".join(changed) or "an option of its config"
+        return "; ".join(changed)
 
     def _refuse_if_static(self, difference: str) -> None:
         if self.config.is_static:

@@ -570,7 +570,7 @@ class Graph(GraphAttributes, DebugOutput):
             if plan is None:
                 raise GraphError(f"{self.name}: graph must be compiled first. Call it once, then save it.")
             if not plan.guards.is_same():
-                changed = "; ".join(plan.guards.differences()) or "an option of its config"
+                changed = "; ".join(plan.guards.differences())
                 raise GraphError(
                     f"{self.name}: cannot be saved, since something has changed after the last call: {changed:.1000}; "
                     "call the graph once, then save it"

@@ -51,7 +51,6 @@ class Guards:
     """
 
     def __init__(self, graph: Graph, recording: Recording, states: Mapping[str, Tensor], options: tuple):
-        self._count: list[int] | None = None
         self._graph, self._options = graph, options
         self._modules, self._names = recording.modules, recording.names
         reads = recording.accesses.reads
@@ -65,7 +64,6 @@ class Guards:
         named = {id(t): (t, "a tensor that shares memory with another") for t in others}
         named |= {id(t): (t, name) for name, t in states.items()}
         self._tensors, self._tensor_names = map(list, zip(*named.values(), strict=True)) if named else ([], [])
-        self._edges, self._arrays = [t._edge for t in self._tensors], [t._array for t in self._tensors]
         self._before = self._layouts()
         numbers = {match.groups() for name in recording.program.scalars() if (match := NUMBER.match(name))}
         self._optimizers = [
@@ -75,11 +73,13 @@ class Guards:
         self._hooks, self._defaults = self._hooks_now(), _defaults()
         tables = [(path, vars(module)[name]) for module, path in self._modules.items() for name in TABLES]
         self._members = [(path, table, dict(table)) for path, table in tables]
+        self._count: list[int] | None = None
         self._note()
-        self._has_same_python_state()  # unless another thread has changed some of it meanwhile
+        self.is_same()  # notes the count, unless another thread has changed something meanwhile
 
     def _note(self) -> None:
-        """Lay out what is compared by identity."""
+        """Lay out what is compared by identity: it is like what was recorded, and counts from now on."""
+        self._edges, self._arrays = [t._edge for t in self._tensors], [t._array for t in self._tensors]
         self._places = [(object.__getattribute__(owner, "__dict__"), key) for owner, key, _ in self._read]
         self._values = [snapshot.value for *_, snapshot in self._read]
         self._mutable = list(
@@ -88,13 +88,22 @@ class Guards:
 
     def is_same(self) -> bool:
         """Whether nothing has changed. It is asked before each call and has to be fast."""
+        count = list(latest_change)
+        if not self._is_identical() or count != self._count and any(self._counted_differences()):
+            if any(self._differences()):
+                return False
+            changed = {(owner, key): Snapshot(value) for owner, key, _, value in self._changes(by_value=False)}
+            self._read = [(owner, key, changed.get((owner, key), snapshot)) for owner, key, snapshot in self._read]
+            self._note()
+        self._count = count
+        return all([optimizer.is_same() for optimizer in self._optimizers])
+
+    def _is_identical(self) -> bool:
         return (
-            self._has_same_tensors()
-            and (
-                (self._count == list(latest_change) and self._has_identical_attributes())
-                or self._has_same_python_state()
-            )
-            and all([optimizer.is_same() for optimizer in self._optimizers])
+            [tensor._edge for tensor in self._tensors] == self._edges
+            and all(map(is_, [tensor._array for tensor in self._tensors], self._arrays))
+            and all(map(is_, [attributes.get(key, ABSENT) for attributes, key in self._places], self._values))
+            and all([part.is_unchanged() for part in self._mutable])
             and _defaults() == self._defaults
         )
 
@@ -105,43 +114,26 @@ class Guards:
 
     def differences(self) -> list[str]:
         """What has changed, in words."""
-        differences = [*self._attribute_differences(), *self._member_differences()]
+        return list(chain(self._differences(), *[optimizer.differences() for optimizer in self._optimizers]))
+
+    def _differences(self) -> Iterator[str]:
+        """What has changed but optimizers, in words."""
+        yield from self._attribute_differences()
+        yield from self._counted_differences()
+        yield from self._tensor_differences()
+        for name, now, before in zip(("dtype", "device"), _defaults(), self._defaults, strict=True):
+            if now != before:
+                yield f"the default {name} is {now}, was {before}"
+
+    def _counted_differences(self) -> Iterator[str]:
+        """What has changed of that which the counter tells."""
+        yield from self._member_differences()
         if not _is_same(self._hooks_now(), self._hooks):
-            differences.append("the hooks of a module or a parameter")
-        differences += self._tensor_differences()
-        for optimizer in self._optimizers:
-            differences += optimizer.differences()
-        names = ("dtype", "device")
-        changed = zip(names, _defaults(), self._defaults, strict=True)
-        return differences + [
-            f"the default {name} is {now}, was {before}" for name, now, before in changed if now != before
-        ]
+            yield "the hooks of a module or a parameter"
+        if self._graph._options_key() != self._options:
+            yield "an option of its config"
 
     # attributes, members and hooks
-
-    def _has_same_python_state(self) -> bool:
-        """Whether attributes hold what is equal, and modules the same members, hooks and options; from now on these
-        count."""
-        count = list(latest_change)
-        if not _is_same(self._hooks_now(), self._hooks) or self._graph._options_key() != self._options:
-            return False
-        if not (self._has_identical_attributes() and self._has_identical_members()):
-            if any(self._member_differences()) or any(self._changes(by_value=True)):
-                return False
-            changed = {(owner, key): Snapshot(value) for owner, key, _, value in self._changes(by_value=False)}
-            self._read = [(owner, key, changed.get((owner, key), snapshot)) for owner, key, snapshot in self._read]
-            self._note()
-        self._count = count
-        return True
-
-    def _has_identical_attributes(self) -> bool:
-        return all(map(is_, [own.get(key, ABSENT) for own, key in self._places], self._values)) and all(
-            [part.is_unchanged() for part in self._mutable]
-        )
-
-    def _has_identical_members(self) -> bool:
-        pairs = [pair for _, *pair in self._members]
-        return all([list(now) == list(was) and all(map(is_, now.values(), was.values())) for now, was in pairs])
 
     def _changes(self, by_value: bool) -> Iterator[tuple[Any, str, Snapshot, Any]]:
         """Module or graph, name, old contents and new value of attributes that are not the same, or not equal."""
@@ -171,15 +163,16 @@ class Guards:
         return self._names.get(owner, type(owner).__name__)
 
     def _member_differences(self) -> Iterator[str]:
-        now = {f"{path}.{key}": member for path, table, _ in self._members for key, member in table.items()}
-        before = {f"{path}.{key}": member for path, _, table in self._members for key, member in table.items()}
-        for path in {**before, **now}:
-            if (path in before) != (path in now):
-                yield f"{path} {'is new' if path in now else 'was deleted'}"
-            elif now[path] is not before[path]:
-                yield f"the attribute {path.rpartition('.')[2]!r} of a module is another object"
-        if set(now) == set(before) and list(now) != list(before):
-            yield "the order of the members of a module"
+        for path, now, before in self._members:
+            if list(now) == list(before) and all(map(is_, now.values(), before.values())):
+                continue
+            for key in {**before, **now}:
+                if key not in before or key not in now:
+                    yield f"{path}.{key} {'is new' if key in now else 'was deleted'}"
+                elif now[key] is not before[key]:
+                    yield f"the attribute {key!r} of a module is another object"
+            if now.keys() == before.keys() and list(now) != list(before):
+                yield "the order of the members of a module"
 
     def _hooks_now(self) -> list[Any]:
         """The hooks of modules, and the entries of the hooks of tensors, with None after those of each."""
@@ -189,16 +182,6 @@ class Guards:
         return [hook for hooks in of_modules + of_tensors for hook in (*hooks, None)]
 
     # tensors
-
-    def _has_same_tensors(self) -> bool:
-        """Whether nothing has changed but where the memory is."""
-        edges, arrays = [tensor._edge for tensor in self._tensors], [tensor._array for tensor in self._tensors]
-        if edges == self._edges and all(map(is_, arrays, self._arrays)):
-            return True
-        if any(self._tensor_differences()):
-            return False
-        self._edges, self._arrays = edges, arrays
-        return True
 
     def _layouts(self) -> list[tuple]:
         """For each tensor shape, dtype and device, strides, and the first with which it has elements in common."""
