@@ -82,7 +82,6 @@ class Compiled:
         self.guards = Guards(graph, self.recording, tensors, options)
         positional = Tree(SEQUENCE, tuple, children=(LEAF,) * len(self.metas))
         self._plain = tree == Tree(SEQUENCE, tuple, children=(positional, Tree(DICT, dict)))
-        self._checks = [(shape, dtype, None if device is CPU else device) for shape, dtype, device in metas]
         self._returns_tensor = self.recording.result == LEAF
 
     @contextmanager
@@ -102,20 +101,18 @@ class Compiled:
 
     def arrays_of(self, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
         """The arrays of a call's tensors; None if it needs another plan."""
-        if self._plain and not kwargs and len(args) == len(self._checks):
+        if self._plain and not kwargs and len(args) == len(self.metas):
             tensors: Sequence[Any] = args
         else:
             tensors, tree = flatten((args, kwargs))
             if tree != self.tree:
                 return None
         arrays = []
-        for x, (shape, dtype, device) in zip(tensors, self._checks, strict=True):
+        for x, (shape, dtype, device) in zip(tensors, self.metas, strict=True):
             if not isinstance(x, Tensor):
                 return None
             array = x._array
-            if array.shape != shape or array.dtype != dtype:
-                return None
-            if (type(array) is np.ndarray) != (device is None) or (device is not None and place_of(array) != device):
+            if array.shape != shape or array.dtype != dtype or place_of(array) != device:
                 return None
             if x._edge is not None or x._view is not None:
                 self.graph._warn_of_modes((x,))

@@ -24,6 +24,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -102,11 +103,7 @@ class Job:
             (loss if loss.numel() == 1 else loss.mean()).backward()
 
 
-class _Running(threading.local):
-    job: Job | None = None
-
-
-_running = _Running()
+_running: ContextVar[Job | None] = ContextVar("running", default=None)
 
 
 def current_job(what: str) -> Job:
@@ -115,9 +112,10 @@ def current_job(what: str) -> Job:
     Raises:
         GraphError: outside of one.
     """
-    if _running.job is None:
+    job = _running.get()
+    if job is None:
         raise GraphError(f"{what}: called outside of a job function; decorate a function with flow.global_function()")
-    return _running.job
+    return job
 
 
 def global_function(type: str = "predict", function_config: FunctionConfig | None = None) -> Callable:
@@ -264,11 +262,11 @@ class JobGraph(Graph):
 @contextmanager
 def running(job: Job) -> Iterator[None]:
     """Let `get_variable` and `minimize` belong to this job."""
-    before, _running.job = _running.job, job
+    token = _running.set(job)
     try:
         yield
     finally:
-        _running.job = before
+        _running.reset(token)
 
 
 def placeholders_of(function: Callable) -> dict[str, Placeholder]:

@@ -124,24 +124,16 @@ def _build(tree: Tree, tensors: Iterator[Any]) -> Any:
         return tree.type(children)
     if tree.kind == NAMED:
         return tree.type(*children)
-    if tree.kind == DICT:
-        return _like_dict(tree, children)
-    return _like_dataclass(tree, children)
-
-
-def _like_dict(tree: Tree, children: list[Any]) -> dict:
-    items = zip(tree.keys, children, strict=True)
+    items = dict(zip(tree.keys, children, strict=True))
+    if tree.kind == DATACLASS:
+        result = object.__new__(tree.type)
+        for name, child in items.items():
+            object.__setattr__(result, name, child)
+        return result
     try:
         return tree.type(items)
     except TypeError:  # a dict whose constructor takes something else, as defaultdict does
-        return dict(items)
-
-
-def _like_dataclass(tree: Tree, children: list[Any]) -> Any:
-    result = object.__new__(tree.type)
-    for name, child in zip(tree.keys, children, strict=True):
-        object.__setattr__(result, name, child)
-    return result
+        return items
 
 
 def check_arguments(name: str, function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ call this functionalization).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -19,16 +20,14 @@ from miniflow.graph.ir import Slot
 from miniflow.parallel.global_array import GlobalArray
 
 
+@dataclass(slots=True, eq=False)
 class Cell:
-    """Memory during recording: the slot that holds its value now, how often it was written, and whether it is that of a
-    NumPy array around which the step put a tensor."""
+    """Memory during recording: the slot that holds its value now, whether it is that of a NumPy array around which the
+    step put a tensor, and how often it was written."""
 
-    __slots__ = ("value", "writes", "is_borrowed")
-
-    def __init__(self, value: Slot, is_borrowed: bool = False):
-        self.value = value
-        self.is_borrowed = is_borrowed
-        self.writes = 0
+    value: Slot
+    is_borrowed: bool = False
+    writes: int = 0
 
     def write(self, value: Slot) -> None:
         """Let the memory hold another value."""
@@ -36,6 +35,7 @@ class Cell:
         self.writes += 1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Symbol(LaidOut):
     """Takes the place of an array: a whole cell, or the view that `op` takes of `parent`.
 
@@ -48,31 +48,25 @@ class Symbol(LaidOut):
         recorder: the tracer that made it.
     """
 
-    __slots__ = (
-        "recorder", "cell", "layout", "device_index", "eager_layout", "parent", "op", "attrs", "is_copy", "_taken",
-    )  # fmt: skip
+    recorder: Any
+    cell: Cell
+    layout: np.ndarray
+    eager_layout: np.ndarray
+    device_index: int | None
+    parent: Symbol | None = None
+    op: Any = None
+    attrs: dict[str, Any] = field(default_factory=dict)
+    is_copy: bool = False
+    _taken: tuple[int, Slot] | None = None
 
-    is_symbolic = True
-
-    def __init__(self, recorder: Any, cell: Cell, layout: np.ndarray, device_index: int | None):
-        self.recorder = recorder
-        self.cell = cell
-        self.layout = layout
-        self.device_index = device_index
-        self.eager_layout = layout
-        self.is_copy = False
-        self.parent: Symbol | None = None
-        self.op: Any = None
-        self.attrs: dict[str, Any] = {}
-        self._taken: tuple[int, Slot] | None = None
+    is_symbolic: ClassVar[bool] = True
 
     def view(self, op: Any, attrs: dict[str, Any], layout: np.ndarray, is_copy: bool) -> Symbol:
         """The symbol of the view that `op` takes of this one."""
-        result = type(self)(self.recorder, self.cell, layout, self.device_index)
-        result.parent, result.op, result.attrs, result.is_copy = self, op, attrs, is_copy
+        eager_layout = layout
         if self.eager_layout is not self.layout or is_copy:
-            result.eager_layout = kernel_of("cpu", op.__name__).run(self.eager_layout, **attrs)
-        return result
+            eager_layout = kernel_of("cpu", op.__name__).run(self.eager_layout, **attrs)
+        return type(self)(self.recorder, self.cell, layout, eager_layout, self.device_index, self, op, attrs, is_copy)
 
     def slot(self, emit: Callable[[Any, list, dict], list[Slot]]) -> Slot:
         """The slot that holds its value now; `emit` adds the instruction that takes a view again, where needed."""

@@ -223,8 +223,8 @@ class Tracer:
 
     def _enter(self, array: Any, slot: Slot) -> Symbol:
         cell = Cell(slot, is_borrowed=id(array) in self._borrowed)
-        symbol = self._symbol(cell)
-        symbol.eager_layout = self._layouts[slot] = layout(array)
+        self._layouts[slot] = layout(array)
+        symbol = self._symbol(cell, self._layouts[slot])
         self._symbols[id(array)] = symbol
         self._cells[slot] = symbol.cell
         return symbol
@@ -269,14 +269,15 @@ class Tracer:
         """A symbol for new memory that holds `slot`, in row-major order."""
         return self._symbol(Cell(slot))
 
-    def _symbol(self, cell: Cell) -> Symbol:
+    def _symbol(self, cell: Cell, eager_layout: np.ndarray | None = None) -> Symbol:
         slot = cell.value
         if slot.dtype.hasobject:
             raise GraphTraceError(
                 "nn.Graph: got a tensor of tensor_buffer; expected numbers: convert it before the call"
             )
-        kind = GlobalSymbol if slot.is_global else Symbol
-        return kind(self, cell, layout_of(slot.shape, slot.dtype), slot.device_index)
+        layout = layout_of(slot.shape, slot.dtype)
+        symbol_class = GlobalSymbol if slot.is_global else Symbol
+        return symbol_class(self, cell, layout, layout if eager_layout is None else eager_layout, slot.device_index)
 
     def slot_of(self, array: Any, tensor: Tensor | None = None) -> Slot:
         """The slot that holds the value of an array, that of `tensor`, now."""
