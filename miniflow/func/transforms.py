@@ -9,7 +9,7 @@ from typing import Any
 from miniflow import autograd
 from miniflow.dispatch.tape import Leaf, ancestors, enable_grad, is_grad_enabled
 from miniflow.errors import ArgumentError, ArgumentTypeError, ShapeError
-from miniflow.graph.nested import CONSTANT, Tree, flatten, names, unflatten
+from miniflow.graph.nested import CONSTANT, Tree, flatten, named_leaves, unflatten
 from miniflow.ops.creation import eye, zeros_like
 from miniflow.tensor import Tensor
 
@@ -31,7 +31,7 @@ def depends_on_others(results: Sequence[Tensor]) -> bool:
 def _tensors(name: str, noun: str, value: Any) -> tuple[list[Tensor], Tree]:
     """The tensors in `value`, which holds nothing else, and the tree around them."""
     tensors, tree = flatten(value, tell=False)
-    for _, node in names(tree, ""):
+    for _, node in named_leaves(tree, ""):
         if node.kind == CONSTANT:
             remedy = (
                 "expected tensors, in lists, tuples and dicts: use flow.tensor(x), or bind it with functools.partial"

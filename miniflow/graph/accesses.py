@@ -63,11 +63,11 @@ class Owner:
 
 def value_of(owner: Any, key: str) -> Any:
     """What an attribute of a module or graph holds; of `__dict__` what the user put there."""
-    own = object.__getattribute__(owner, "__dict__")
+    attributes = object.__getattribute__(owner, "__dict__")
     if key == "__dict__":
-        hidden = own.get("_hidden", HIDDEN)
-        return {name: value for name, value in own.items() if name not in hidden}
-    return own.get(key, ABSENT)
+        hidden = attributes.get("_hidden", HIDDEN)
+        return {name: value for name, value in attributes.items() if name not in hidden}
+    return attributes.get(key, ABSENT)
 
 
 @dataclass
@@ -231,13 +231,13 @@ class Accesses:
         self.keeping = {(change.owner, change.key) for change in changes if change.tensors}
         left = [(change.owner, change.key) for change in changes if change.is_left]
         self._refuse_stale(left)
-        return [self._name(*place) for place in left]
+        return [self._name(*attribute) for attribute in left]
 
     def _refuse_stale(self, left: Iterable[tuple[Any, str]]) -> None:
         """Refuse attributes whose tensor one recording reads and another one, maybe of another graph, leaves behind."""
-        read = [(owner, key) for owner, key, held in self._reads() if any(map(self._was_met, held.tensors))]
-        for here, there, places in ((_left, _read, left), (_read, _left, read)):
-            for owner, key in places:
+        read = [(owner, key) for owner, key, snapshot in self._reads() if any(map(self._was_met, snapshot.tensors))]
+        for here, there, attributes in ((_left, _read, left), (_read, _left, read)):
+            for owner, key in attributes:
                 here.setdefault(owner, set()).add(key)
                 if key in there.get(owner, ()):
                     raise GraphTraceError(

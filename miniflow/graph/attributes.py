@@ -40,28 +40,27 @@ class GraphAttributes:
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._initialised()
-        kind = type(self).__name__
+        class_name = type(self).__name__
         value = unwrap(value)
         if modes.tracer is not None:
             modes.tracer.accesses.assigning(self, name)
-        if isinstance(value, Module):
-            if hasattr(type(self), name) or name == "config":
-                raise AttributeError(f"'{kind}' nn.Graph has an attribute '{name}' of its own: choose another name")
+        is_module = isinstance(value, Module)
+        if is_module and hasattr(type(self), name) or name == "config" and not isinstance(value, GraphConfig):
+            raise AttributeError(f"'{class_name}' nn.Graph has an attribute '{name}' of its own: choose another name")
+        if is_module:
             self.__dict__.pop(name, None)
             self._blocks[name] = value
             self._forget_plans(f"its module {name!r} is another")
         elif isinstance(value, Optimizer):
             raise AttributeError(
-                f"'{kind}' nn.Graph is not allowed to set Optimizer attribute named '{name}'. "
+                f"'{class_name}' nn.Graph is not allowed to set Optimizer attribute named '{name}'. "
                 "Please use add_optimizer(...) instead."
             )
         elif isinstance(value, Tensor):
             raise AttributeError(
-                f"'{kind}' nn.Graph is not allowed to set Tensor attribute named '{name}'. "
+                f"'{class_name}' nn.Graph is not allowed to set Tensor attribute named '{name}'. "
                 "Please use nn.Module to hold the tensor, then add the nn.Module to nn.Graph."
             )
-        elif name == "config" and not isinstance(value, GraphConfig):
-            raise AttributeError(f"'{kind}' nn.Graph has an attribute 'config' of its own: choose another name")
         elif name == "config":
             value._set_training(value.training or self.training)
             object.__setattr__(self, name, value)

@@ -165,7 +165,7 @@ def options_of(graph: Graph, module: Module) -> GraphModule:
     Raises:
         GraphError: for a module that the graph does not have, as a slice of a Sequential, which is a new one.
     """
-    if all(module is not own for block in graph._blocks.values() for own in block.modules()):
+    if all(module is not member for block in graph._blocks.values() for member in block.modules()):
         raise GraphError(
             f"{graph.name}: got the options of a {type(module).__name__} that is not a module of the graph; expected "
             "one of those that it has, and a slice is a new one: set the options of its modules one by one"

@@ -146,10 +146,10 @@ class Compiled:
 
     def _assign(self) -> None:
         """What `build` assigns to attributes without reading them."""
-        for items, key, held in self.recording.accesses.effects:
-            if items.get(key, ABSENT) is not held.value or not held.is_unchanged():
-                held.restore(lambda tensor: True)
-                items.pop(key) if held.value is ABSENT else items.update({key: held.value})
+        for items, key, snapshot in self.recording.accesses.effects:
+            if items.get(key, ABSENT) is not snapshot.value or not snapshot.is_unchanged():
+                snapshot.restore(lambda tensor: True)
+                items.pop(key) if snapshot.value is ABSENT else items.update({key: snapshot.value})
                 note_change()
 
     def run_timed(self, arrays: list[Any]) -> dict[Task, float]:

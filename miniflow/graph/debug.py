@@ -149,7 +149,7 @@ class DebugOutput:
             inputs = ", ".join(map(describe.tensor_text, plan.metas))
             self._warn(
                 "dropped",
-                f"compiled again for inputs {inputs}, whose plan was dropped: the plans of {self._kept} kinds of "
+                f"compiled again for inputs {inputs}, whose plan was dropped: the plans of {self._kinds_kept} kinds of "
                 "inputs are kept, those used last; pad inputs, or sort them into buckets, so that they have fewer "
                 "shapes, pass numbers that change as tensors, or let with_dynamic_input_shape(size=...) keep more",
             )

@@ -29,7 +29,7 @@ import numpy as np
 from miniflow.device import place_of
 from miniflow.dtype import dtype
 from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
-from miniflow.graph.nested import TENSOR, Tree, names
+from miniflow.graph.nested import TENSOR, Tree, named_leaves
 from miniflow.nn.modules.module import Module
 from miniflow.tensor import Tensor
 
@@ -49,12 +49,12 @@ def strides(array: Any) -> tuple[int, ...]:
 
 def tensor_text(value: tuple, is_lazy: bool = False, requires_grad: bool = False) -> str:
     """`tensor(..., size=(2, 3), dtype=miniflow.float32)`, with the device if that is not the CPU."""
-    shape, numpy_dtype, place = value
+    shape, numpy_dtype, device = value
     parts = ["..."]
-    if place.is_global:
-        parts.append(f"placement={place.placement}, sbp={place.sbp}")
-    elif place.type != "cpu":
-        parts.append(f"device='{place}'")
+    if device.is_global:
+        parts.append(f"placement={device.placement}, sbp={device.sbp}")
+    elif device.type != "cpu":
+        parts.append(f"device='{device}'")
     if is_lazy:
         parts.append("is_lazy='True'")
     parts += [f"size={tuple(shape)}", f"dtype={dtype.from_numpy(np.dtype(numpy_dtype))}"]
@@ -69,11 +69,11 @@ def state_text(kind: str, name: str, tensor: Tensor) -> str:
 
 
 def io_lines(kind: str, prefix: str, tree: Tree, metas: Sequence[tuple], is_lazy: bool = False) -> list[str]:
-    """`(INPUT:_Net_0_input.0.0_2:tensor(...))` for every place in a tree; other values print as they are."""
+    """`(INPUT:_Net_0_input.0.0_2:tensor(...))` for every leaf in a tree; other values print as they are."""
     rest = iter(metas)
     lines = []
-    for name, place in names(tree, prefix):
-        text = tensor_text(next(rest), is_lazy) if place.kind == TENSOR else repr(place.constant)
+    for name, leaf in named_leaves(tree, prefix):
+        text = tensor_text(next(rest), is_lazy) if leaf.kind == TENSOR else repr(leaf.constant)
         lines.append(f"({kind}:{name}:{text})")
     return lines
 
@@ -108,8 +108,8 @@ def module_text(graph: Graph, module: Module, name: str) -> str:
     lines += parameter_lines(module, name)
     lines += [state_text("BUFFER", f"{name}.{key}", b) for key, b in module._buffers.items() if b is not None]
     if recording is not None:
-        own = operator_lines(recording.program, recording.names.get(module, name), graph._lines_shown)
-        lines += [_block(f"(GraphModule:{name.rpartition('.')[2]}())", own)] if own else []
+        operators = operator_lines(recording.program, recording.names.get(module, name), graph._lines_shown)
+        lines += [_block(f"(GraphModule:{name.rpartition('.')[2]}())", operators)] if operators else []
     lines += outputs
     return _block(module_head(module, name), lines)
 
@@ -156,11 +156,11 @@ def operator_text(instruction: Instruction, label: str, labels: dict[Slot, str],
     """`(OPERATOR: model.fc-linear-0(...) -> (...), placement=(...))`, and lines of the user's code."""
     inputs = [f"{labels[x]}:{_slot_text(x)}" if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
     outputs = [f"{labels.get(y, 'out')}:{_slot_text(y)}" for y in instruction.outputs]
-    place = instruction.outputs[0].device
-    ranks = place.placement if place.is_global else f'miniflow.placement(type="{place.type}", ranks=[0])'
+    device = instruction.outputs[0].device
+    ranks = device.placement if device.is_global else f'miniflow.placement(type="{device.type}", ranks=[0])'
     where = f"placement=({ranks})"
-    places = [instruction.location, *instruction.callers][:lines] if instruction.location else []
-    location = f", location=({' < '.join(places)})" if places else ""
+    code_lines = [instruction.location, *instruction.callers][:lines] if instruction.location else []
+    location = f", location=({' < '.join(code_lines)})" if code_lines else ""
     return f"(OPERATOR: {label}({', '.join(inputs)}) -> ({', '.join(outputs)}), {where}{location})"
 
 

@@ -51,7 +51,7 @@ def with_dynamic_input_shape(size: int, enable_shared: bool) -> Callable:
         @functools.wraps(initialise)
         def wrapped(self: Graph, *args: Any, **kwargs: Any) -> None:
             initialise(self, *args, **kwargs)
-            self.__dict__["_kept"] = size
+            self.__dict__["_kinds_kept"] = size
             self.config.static_shapes(False)
 
         return wrapped

@@ -141,12 +141,12 @@ class Graph(GraphAttributes, DebugOutput):
             _train_step=0,
             _plans=[],
             _last=None,
-            _kept=PLANS_KEPT,
+            _kinds_kept=PLANS_KEPT,
             _arena=Arena(),
             _dropped=set(),
             _lock=threading.Lock(),
             _warned=set(),
-            _parameter_places={},
+            _parameter_positions={},
             _level=-1,
             _lines_shown=2,
             _forgotten="",
@@ -236,10 +236,10 @@ class Graph(GraphAttributes, DebugOutput):
 
     def _in_order(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of `build`'s parameters: the order in a call makes no other inputs of them."""
-        places = self._parameter_places
-        if not places:
-            places.update({name: place for place, name in enumerate(inspect.signature(self.build).parameters)})
-        return {name: kwargs[name] for name in sorted(kwargs, key=lambda name: places.get(name, len(places)))}
+        positions = self._parameter_positions
+        if not positions:
+            positions.update({name: position for position, name in enumerate(inspect.signature(self.build).parameters)})
+        return {name: kwargs[name] for name in sorted(kwargs, key=lambda name: positions.get(name, len(positions)))}
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Compiled, list[Any]]:
         """The plan for a call, compiled if there is none, and the arrays of its tensors."""
@@ -290,11 +290,11 @@ class Graph(GraphAttributes, DebugOutput):
     def _drop_plans(self, kind: int) -> None:
         """Keep the plans of those kinds of inputs that were used last, and of the given kind those used last."""
         kinds = list(dict.fromkeys(plan.kind for plan in reversed(self._plans)))
-        dropped, same = kinds[self._kept :], [plan for plan in self._plans if plan.kind == kind][:-PLANS_KEPT]
+        dropped, same = kinds[self._kinds_kept :], [plan for plan in self._plans if plan.kind == kind][:-PLANS_KEPT]
         self.__dict__["_plans"] = [p for p in self._plans if p.kind not in dropped and p not in same]
         self._dropped.update(dropped)
         if dropped:
-            plans = f"plans for {self._kept} kinds of inputs"
+            plans = f"plans for {self._kinds_kept} kinds of inputs"
             self._print(0, f"{self._shallow_repr()} keeps {plans}: that used longest ago was dropped.")
 
     def _full_config(self) -> GraphConfig:

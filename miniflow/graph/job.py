@@ -199,9 +199,9 @@ class JobFunction:
             raise ShapeError(f"{which} has shape {tuple(value.shape)}; expected {placeholder.shape} as its placeholder")
         tensor = value if isinstance(value, Tensor) else as_tensor(value)
         if tensor.dtype != placeholder.dtype:
-            kind = placeholder.dtype
+            expected = placeholder.dtype
             raise DTypeError(
-                f"{which} has {tensor.dtype}; expected {kind} as its placeholder: use .astype({kind.name!r})"
+                f"{which} has {tensor.dtype}; expected {expected} as its placeholder: use .astype({expected.name!r})"
             )
         return tensor.to(get_default_device())
 
@@ -327,8 +327,8 @@ def get_variable(
         if variable is None:
             if shape is None:
                 raise ShapeError(f"get_variable: there is no variable {name!r} yet, and no shape to make it of")
-            kind = job.config.variable_dtype if dtype is None else as_dtype(dtype)
-            variable = new_variable(tuple(shape), kind, initializer or zeros_initializer(), trainable is not False)
+            data_type = job.config.variable_dtype if dtype is None else as_dtype(dtype)
+            variable = new_variable(tuple(shape), data_type, initializer or zeros_initializer(), trainable is not False)
             _variables[name] = variable
     if shape is not None and tuple(shape) != tuple(variable.shape):
         raise ShapeError(f"get_variable: {name!r} has shape {tuple(variable.shape)}; asked for {tuple(shape)}")
@@ -349,12 +349,12 @@ def known_variable(job: Job, name: str) -> Parameter | None:
     return of_graph.get(name, _variables.get(name))
 
 
-def new_variable(shape: tuple[int, ...], kind: dtype, initializer: Initializer, trainable: bool) -> Parameter:
+def new_variable(shape: tuple[int, ...], variable_dtype: dtype, initializer: Initializer, trainable: bool) -> Parameter:
     """A parameter with its first values, which are computed now, also while a graph is being recorded."""
     tracer, modes.tracer = modes.tracer, None
     try:
         with no_grad():
-            values = empty(shape, dtype=kind)
+            values = empty(shape, dtype=variable_dtype)
             initializer(values)
             return Parameter(values, requires_grad=trainable)
     finally:

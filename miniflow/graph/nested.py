@@ -152,7 +152,7 @@ def check_arguments(name: str, function: Callable, args: tuple, kwargs: dict[str
         ) from None
 
 
-def names(tree: Tree, prefix: str) -> list[tuple[str, Tree]]:
+def named_leaves(tree: Tree, prefix: str) -> list[tuple[str, Tree]]:
     """The name of every place that holds no container, in order: `_Name_0_input.0.1_3`.
 
     The last number counts all places, containers too, in the order of the tree; in a dict the key stands for it.
@@ -170,5 +170,5 @@ def _named(tree: Tree, path: str, key: str, numbers: Iterator[int]) -> Iterator[
 
 def constants(tree: Tree, prefix: str) -> list[tuple[str, Any]]:
     """The constants other than None, with their names."""
-    places = names(tree, prefix)
-    return [(name, x.constant) for name, x in places if x.kind == CONSTANT and x.constant is not None]
+    leaves = named_leaves(tree, prefix)
+    return [(name, x.constant) for name, x in leaves if x.kind == CONSTANT and x.constant is not None]

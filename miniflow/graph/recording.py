@@ -15,8 +15,7 @@ from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, module_head, parameter_lines
 from miniflow.graph.ir import BUFFER, INPUT, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
-from miniflow.graph.nested import TENSOR, Tree, constants, flatten, unflatten
-from miniflow.graph.nested import names as places_of
+from miniflow.graph.nested import TENSOR, Tree, constants, flatten, named_leaves, unflatten
 from miniflow.graph.schedule import stages_of
 from miniflow.graph.state import module_names, parameter_names, parameters_of, states_of
 from miniflow.graph.trace import Tracer
@@ -75,10 +74,10 @@ class Recording(Tracer):
         return {module: name for module, name in self.names.items() if module is not self.graph}
 
     def _record(self, metas: Sequence[tuple]) -> Program:
-        places = places_of(self.tree, f"{self.graph.name}_input")
-        names = [name.removeprefix("_") for name, place in places if place.kind == TENSOR]
+        leaves = named_leaves(self.tree, f"{self.graph.name}_input")
+        names = [name.removeprefix("_") for name, leaf in leaves if leaf.kind == TENSOR]
         steps = self.graph._micro_batches
-        inputs = [(name, *micro(one, steps, name)) for one, name in zip(metas, names, strict=True)]
+        inputs = [(name, *micro(tensor_meta, steps, name)) for tensor_meta, name in zip(metas, names, strict=True)]
         autocast, modes.autocast = modes.autocast, None
         try:
             with enable_grad(), reads_noted((Module, GraphAttributes)):
@@ -209,10 +208,10 @@ class Recording(Tracer):
         for number, module, options in sorted(stages, key=lambda stage: stage[0]):
             where = options.stage_placement
             is_told = isinstance(where, placement)
-            for place in [where] if is_told else [p.placement for p in module.parameters() if p.is_global]:
-                if numbers.setdefault(place.flat, number) != number and is_told:
+            for location in [where] if is_told else [p.placement for p in module.parameters() if p.is_global]:
+                if numbers.setdefault(location.flat, number) != number and is_told:
                     raise GraphError(
-                        f"{self.graph.name}: the stages {numbers[place.flat]} and {number} are both on {place}; "
+                        f"{self.graph.name}: the stages {numbers[location.flat]} and {number} are both on {location}; "
                         "expected a placement for each, or one number for both: module.config.set_stage(id, placement)"
                     )
         order = [numbers[ranks] for ranks in stages_of(program) if ranks in numbers]
@@ -384,10 +383,10 @@ class Recording(Tracer):
                     "tensor.detach().clone()"
                 )
             if id(buffer) in slots and not buffer.__dict__.get("belongs_to_graphs"):
-                own = Tensor._wrap(buffer._array.copy())
-                own.__dict__["belongs_to_graphs"] = True
-                own.requires_grad_(buffer.requires_grad)
-                module._buffers[key] = program.tensors[slots[id(buffer)]] = own
+                fresh = Tensor._wrap(buffer._array.copy())
+                fresh.__dict__["belongs_to_graphs"] = True
+                fresh.requires_grad_(buffer.requires_grad)
+                module._buffers[key] = program.tensors[slots[id(buffer)]] = fresh
         return program
 
 

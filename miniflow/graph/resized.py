@@ -83,11 +83,11 @@ def viewed(before: Slot, after: Slot, shape: Shape, inner: int, old: int, rows: 
     if not changed:
         return tuple(shape), 1
     start, ends = prefixes(before.shape)[changed[0]] * inner, prefixes(shape)
-    found = [d for d, n in enumerate(shape) if ends[d] <= start < max(ends[d + 1], ends[d] + 1) and n % old == 0]
-    found.sort(key=lambda d: (ends[d] != start, shape[d] != old))
-    if len(changed) > 1 or not found or start % ends[found[0]]:
+    dims = [d for d, n in enumerate(shape) if ends[d] <= start < max(ends[d + 1], ends[d] + 1) and n % old == 0]
+    dims.sort(key=lambda d: (ends[d] != start, shape[d] != old))
+    if len(changed) > 1 or not dims or start % ends[dims[0]]:
         raise GraphError(f"view: the batch is not in one dim of {before.shape} or of {tuple(shape)}")
-    return tuple(n // old * rows if d == found[0] else n for d, n in enumerate(shape)), start // ends[found[0]]
+    return tuple(n // old * rows if d == dims[0] else n for d, n in enumerate(shape)), start // ends[dims[0]]
 
 
 def expanded(before: Shape, after: Shape, shape: Shape, old: int, rows: int) -> tuple[int, ...]:

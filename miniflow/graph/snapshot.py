@@ -129,15 +129,15 @@ def _reader(value: Any, is_field: bool) -> Callable[[Any], list] | None:
         return _entries
     if isinstance(value, np.ndarray | bytearray):
         return _elements if getattr(value, "dtype", np.dtype("u1")).hasobject else _array
-    kind = type(value)
-    is_plain = kind.__module__ != "builtins" and not any(k.__module__.startswith("miniflow.") for k in kind.__mro__)
+    cls = type(value)
+    is_plain = cls.__module__ != "builtins" and not any(k.__module__.startswith("miniflow.") for k in cls.__mro__)
     if is_field or not is_plain or isinstance(value, type) or _is_atom(value):
         return None
-    return _fields if hasattr(value, "__dict__") or _slots(kind) else None
+    return _fields if hasattr(value, "__dict__") or _slots(cls) else None
 
 
-def _entries(held: dict) -> list:
-    return [*held, *held.values()]
+def _entries(mapping: dict) -> list:
+    return [*mapping, *mapping.values()]
 
 
 def _array(array: Any) -> list:
@@ -160,14 +160,14 @@ def _is_data(value: Any) -> bool:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    own, slots = getattr(value, "__dict__", {}), _slots(type(value))
-    return {**own, **{name: getattr(value, name, ABSENT) for name in slots}} if slots else own
+    attributes, slots = getattr(value, "__dict__", {}), _slots(type(value))
+    return {**attributes, **{name: getattr(value, name, ABSENT) for name in slots}} if slots else attributes
 
 
 @lru_cache(1024)
-def _slots(kind: type) -> list[str]:
+def _slots(cls: type) -> list[str]:
     """The names in `__slots__` of a class and its bases."""
-    members = [item for base in kind.__mro__ if "__slots__" in vars(base) for item in vars(base).items()]
+    members = [item for base in cls.__mro__ if "__slots__" in vars(base) for item in vars(base).items()]
     return [name for name, x in members if isinstance(x, MemberDescriptorType)]
 
 

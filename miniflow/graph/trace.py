@@ -156,7 +156,7 @@ class Tracer:
         refuse_nesting(self.program.name)
         for state in states:
             self.add_state(*state)
-        symbols = [self.add_input(*one) for one in inputs]
+        symbols = [self.add_input(*name_and_meta) for name_and_meta in inputs]
         modes.tracer = self
         try:
             outputs = list(step(*map(Tensor._wrap, symbols)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from miniflow.errors import ArgumentError, DimError, GraphError, IndexRangeError, ShapeError
 from miniflow.graph.loaded import LoadedGraph
-from miniflow.graph.nested import TENSOR, Tree, flatten, names, unflatten
+from miniflow.graph.nested import TENSOR, Tree, flatten, named_leaves, unflatten
 from miniflow.graph.serialize import load_graph
 from miniflow.ops.creation import from_numpy, zeros
 from miniflow.ops.joining import cat
@@ -113,4 +113,4 @@ def check_servable(graph: LoadedGraph) -> None:
 
 def keys_of(tree: Tree) -> list[str]:
     """What stands for each tensor of arguments or results: its key or its name, or else a number."""
-    return [place.split("_", 2)[2] for place, kind in names(tree, "") if kind.kind == TENSOR]
+    return [name.split("_", 2)[2] for name, leaf in named_leaves(tree, "") if leaf.kind == TENSOR]

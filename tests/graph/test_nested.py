@@ -9,7 +9,7 @@ import pytest
 import miniflow as flow
 from miniflow import nn
 from miniflow.errors import ArgumentTypeError, GraphError
-from miniflow.graph.nested import constants, flatten, names, unflatten
+from miniflow.graph.nested import constants, flatten, named_leaves, unflatten
 
 Pair = namedtuple("Pair", "left right")
 
@@ -103,7 +103,7 @@ def test_nan_is_like_nan():
 
 def test_names_are_those_of_oneflow():
     _, tree = flatten(((A, {"left": B, "right": [C, None]}), {"mask": A}))
-    assert [name for name, _ in names(tree, "G_input")] == [
+    assert [name for name, _ in named_leaves(tree, "G_input")] == [
         "_G_input.0.0_2", "_G_input.0.1.0_left", "_G_input.0.1.1.0_6", "_G_input.0.1.1.1_7", "_G_input.1.0_mask",
     ]  # fmt: skip
     _, tree = flatten(((3, None, "x"), {}))
