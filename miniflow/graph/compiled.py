@@ -112,7 +112,9 @@ class Compiled:
             if not isinstance(x, Tensor):
                 return None
             array = x._array
-            if array.shape != shape or array.dtype != dtype or place_of(array) != device:
+            if array.shape != shape or array.dtype != dtype:
+                return None
+            if (type(array) is np.ndarray) != (device is CPU) or (device is not CPU and place_of(array) != device):
                 return None
             if x._edge is not None or x._view is not None:
                 self.graph._warn_of_modes((x,))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from miniflow.dispatch.tape import enable_grad, modes
+from miniflow.amp.autocast import autocast
+from miniflow.dispatch.tape import enable_grad
 from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
@@ -61,10 +62,9 @@ class Recording(Tracer):
         self.calls: dict[Module, tuple[list[str], list[str]]] = {}
         self.input_lines = io_lines("INPUT", f"{graph.name}_input", tree, metas)
         self.output_lines: list[str] = []
-        self._inside: list[Module] = []
         self._has_gradients = False
-        self._assigned: list[tuple[Module, str, Tensor]] = []
-        self._sources: list[Slot | None] = []  # the states in whose memory lie the values of assigned buffers
+        # module, name and old tensor of buffers that build assigned, and the state in whose memory the new value lies
+        self._assigned: list[tuple[Module, str, Tensor, Slot | None]] = []
         self._scale = Scalar("grad_scaler.scale", graph._grad_scaler.get_scale) if graph._grad_scaler else None
         self.program = self._record(metas)
 
@@ -78,12 +78,9 @@ class Recording(Tracer):
         names = [name.removeprefix("_") for name, leaf in leaves if leaf.kind == TENSOR]
         steps = self.graph._micro_batches
         inputs = [(name, *micro(tensor_meta, steps, name)) for tensor_meta, name in zip(metas, names, strict=True)]
-        autocast, modes.autocast = modes.autocast, None
-        try:
-            with enable_grad(), reads_noted((Module, GraphAttributes)):
-                program = self.record(self._step, inputs, list(self._states()))
-        finally:
-            modes.autocast = autocast
+        no_cpu, no_cuda = (autocast(device_type, enabled=False) for device_type in ("cpu", "cuda"))
+        with enable_grad(), no_cpu, no_cuda, reads_noted((Module, GraphAttributes)):
+            program = self.record(self._step, inputs, list(self._states()))
         if program.is_global:
             self._check_stages(program)
         return self._give_own_memory(program)
@@ -172,11 +169,7 @@ class Recording(Tracer):
         inputs = _lines("INPUT", f"{name}_input", (args, kwargs))
         if graph._prints(1):
             graph._print(1, "\n".join([module_head(module, name), *inputs, *parameter_lines(module, name)]))
-        self._inside.append(module)
-        try:
-            result = call_with_hooks(module, args, kwargs)
-        finally:
-            self._inside.pop()
+        result = call_with_hooks(module, args, kwargs)
         outputs = _lines("OUTPUT", f"{name}_output", ((result,), {}))
         graph._print(1, "\n".join(outputs))
         self.calls.setdefault(module, (inputs, outputs))
@@ -280,7 +273,7 @@ class Recording(Tracer):
             GraphTraceError: if it is not the module that is being called.
         """
         name = self.names.get(module)
-        if name in self.checkpoint_scopes and module is not (self._inside or [None])[-1]:
+        if name in self.checkpoint_scopes and self._scopes[-1:] != [name]:
             raise GraphTraceError(
                 f"{self.graph.name}: {name}.forward was called directly, but the module has activation_checkpointing: "
                 f"call the module itself, {name}(...)"
@@ -309,9 +302,8 @@ class Recording(Tracer):
             GraphTraceError: if its new value does not fit into the old one.
         """
         accesses = self.accesses
-        self._assigned = list(accesses.buffers())
         values = []
-        for module, key, buffer in self._assigned:
+        for module, key, buffer in accesses.buffers():
             new, name = module._buffers.get(key), f"{self.graph.name}: build assigned"
             if new is None or (new.shape, new.dtype) != (buffer.shape, buffer.dtype):
                 got = "None" if new is None else f"a tensor of shape {tuple(new.shape)} and {new.dtype}"
@@ -326,9 +318,9 @@ class Recording(Tracer):
                     "expected a tensor of its own: register buffer.clone()"
                 )
             symbol = self.symbol_of(new._array, new)
-            self._sources.append(self.state_in(symbol.cell))
-            values.append(Tensor._wrap(symbol.copy()))
-        for (_, _, buffer), value in zip(self._assigned, values, strict=True):
+            self._assigned.append((module, key, buffer, self.state_in(symbol.cell)))
+            values.append((buffer, Tensor._wrap(symbol.copy())))
+        for buffer, value in values:
             self.write(buffer, value)
 
     def _warn_of_written_inputs(self) -> None:
@@ -369,8 +361,8 @@ class Recording(Tracer):
         """
         slots = {id(tensor): slot for slot, tensor in program.tensors.items()}
         shared = [first._array for _, first in program.aliases]
-        assigned = {slots[id(old)] for *_, old in self._assigned if id(old) in slots}
-        for (module, key, buffer), source in zip(self._assigned, self._sources, strict=True):
+        assigned = {slots.get(id(buffer)) for _, _, buffer, _ in self._assigned}
+        for module, key, buffer, source in self._assigned:
             name = f"{self.graph.name}: build assigned the buffer {self.names.get(module, type(module).__name__)}.{key}"
             if any(buffer._array is array for array in shared):
                 raise GraphTraceError(
