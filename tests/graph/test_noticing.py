@@ -66,6 +66,16 @@ def test_new_members_of_modules(change):
     np.testing.assert_allclose(graph(x).numpy(), model(x).detach().numpy(), rtol=1e-6)
 
 
+def test_another_order_of_the_same_members():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    graph, x = Predict(model), flow.tensor(X)
+    before = graph(x).numpy()
+    model._modules["0"] = model._modules.pop("0")
+    after = model(x).detach().numpy()
+    assert np.abs(after - before).max() > 0.01
+    np.testing.assert_allclose(graph(x).numpy(), after, rtol=1e-6)
+
+
 class Scale(nn.Module):
     k = 2.0
 
