@@ -475,7 +475,8 @@ class SendShards(Op):
 
 
 class ReceiveShards(Op):
-    """What ranks of this process get from another placement, or have got themselves."""
+    """What ranks of this process get from another placement, or have got themselves. What the `following` instruction
+    of its kind waits for may come from then on."""
 
     function_name = "receive"
     outputs = ("y", "others")
@@ -483,7 +484,7 @@ class ReceiveShards(Op):
     communicates = waits = True
     show = BoxShards.show
 
-    def infer(*shards, before, after, number, varies):
+    def infer(*shards, before, after, number, varies, following=None):
         return BoxShards.infer(before=before, after=after)
 
 
@@ -542,20 +543,38 @@ def send_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta, number: int
 
 @kernel("cuda", returns=True)
 @kernel("cpu", returns=True)
-def receive_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta, number: int, varies: bool) -> tuple:
+def receive_shards(
+    *shards: Any, before: GlobalMeta, after: GlobalMeta, number: int, varies: bool, following: tuple | None = None
+) -> tuple:
     """Of the ranks that this process owns."""
-    held, arrived = dict(zip(before.placement.owned, shards, strict=True)), {}
-    for r in after.placement.owned:
-        shape = (1, *local_shape(after.shape, after.placement, after.sbp, r))
-        arrived[r] = memory.empty(shape, after.dtype, world.device(after.type, r))
+    held, arrived = dict(zip(before.placement.owned, shards, strict=True)), landing(after)
+    for x in arrived.values():
         if P in after.sbp:
-            memory.fill(arrived[r], 0)
+            memory.fill(x, 0)
+    for sender, part, x in parts_for(arrived, before, after):
+        if sender in held:
+            memory.copy_into(x, held[sender][part])
+        else:
+            world.communicator().receive(x, sender, number)
+    if following is not None:
+        before, after, number = following
+        for sender, _, x in parts_for(landing(after), before, after):
+            if sender not in before.placement.owned:
+                world.communicator().expect(x, sender, number)
+    return tuple([x[0, ...] for x in arrived.values()])
+
+
+def landing(meta: GlobalMeta) -> dict[int, Any]:
+    """For each rank that this process owns room for its shard, with a dim in front."""
+    shapes = {r: (1, *local_shape(meta.shape, meta.placement, meta.sbp, r)) for r in meta.placement.owned}
+    return {r: memory.empty(shape, meta.dtype, world.device(meta.type, r)) for r, shape in shapes.items()}
+
+
+def parts_for(arrays: dict[int, Any], before: GlobalMeta, after: GlobalMeta) -> Iterator[tuple[int, tuple, Any]]:
+    """Who sends what of its shard to which part of these arrays of receivers."""
     for (sender, receiver), (part, place) in indices(before.shape, between(before, after)).items():
-        if receiver in arrived and sender in held:
-            memory.copy_into(arrived[receiver][place], held[sender][part])
-        elif receiver in arrived:
-            world.communicator().receive(arrived[receiver][place], sender, number)
-    return tuple([arrived[r][0, ...] for r in after.placement.owned])
+        if receiver in arrays:
+            yield sender, part, arrays[receiver][place]
 
 
 def between(before: GlobalMeta, after: GlobalMeta) -> Step:

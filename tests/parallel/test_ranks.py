@@ -635,3 +635,49 @@ def test_gathering_numbers(tmp_path):
     )
     done = launch(2, tmp_path / "gather.py")
     assert done.returncode == 0, done.stderr
+
+
+EARLY = """
+import miniflow as flow
+from miniflow.parallel import world
+from miniflow.parallel.comm.mpi import MpiCommunicator
+
+early, receive = [], MpiCommunicator.receive
+def counted(self, x, rank, tag):
+    early.append((rank, tag) in self._expected)
+    receive(self, x, rank, tag)
+MpiCommunicator.receive = counted
+
+places = [flow.placement("cpu", [rank]) for rank in range(2)]
+layers = flow.nn.ModuleList([flow.nn.Linear(4, 4).to_global(place, flow.sbp.broadcast) for place in places])
+
+class Training(flow.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.layers = layers
+        for i, place in enumerate(places):
+            self.layers[i].to(flow.nn.graph.GraphModule).set_stage(i, place)
+        self.add_optimizer(flow.optim.SGD(layers.parameters(), lr=0.1))
+        self.config.set_gradient_accumulation_steps(4)
+
+    def build(self, x):
+        for layer, place in zip(self.layers, places):
+            x = layer(x.to_global(placement=place, sbp=flow.sbp.broadcast))
+        loss = (x * x).mean()
+        loss.backward()
+        return loss
+
+graph = Training()
+x = flow.ones(8, 4, placement=places[0], sbp=flow.sbp.broadcast)
+graph(x), early.clear(), graph(x)
+assert not world.communicator()._expected
+print(early)
+"""
+
+
+def test_a_stage_receives_while_it_computes(tmp_path):
+    """All but the first of the micro-batches: the message is expected before the stage asks for it."""
+    (tmp_path / "early.py").write_text(EARLY)
+    done = launch(2, tmp_path / "early.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[False, True, True, True]"] * 2

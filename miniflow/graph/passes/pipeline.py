@@ -3,7 +3,7 @@
 The program holds forward and backward of one micro-batch after another. The result has them in the order of the
 schedule, each stage by itself: one forward and one backward in turns (1F1B), or all forward and then all backward
 (GPipe). Where one process has all stages, that of which the next task is ready runs; a process that has one stage
-receives, computes and sends in its order, and sends go on while it computes.
+receives, computes and sends in its order; sends go on while it computes, and so does the next receive.
 
 Of several processes all exchange in one order: each exchange waits for the last one.
 
@@ -13,10 +13,13 @@ Source: OneFlow's PipelineBufferPass, whose buffers bound what is alive; see `gr
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from miniflow.graph.ir import FORWARD, Instruction, Program, Slot
 from miniflow.graph.schedule import Schedule, Task, in_order_of_readiness
 from miniflow.parallel import world
+
+EXCHANGE = "before", "after", "number"  # attributes of a receive that say what comes
 
 
 def run(program: Program, pipeline_schedule: str | Callable, accumulation_steps: int) -> Program:
@@ -62,12 +65,18 @@ def is_behind(need: Task, task: Task) -> bool:
 
 def in_one_order(program: Program) -> Program:
     """The program in which each exchange between processes waits for the one before: so none is merged with another
-    that looks the same to this rank alone."""
+    that looks the same to this rank alone. A receive begins when the one before it has ended."""
     instructions: list[Instruction] = []
     last: Slot | None = None
+    received: int | None = None
     for instruction in program.instructions:
         if instruction.op.communicates:
             instruction = instruction.with_(after=last) if last is not None else instruction
             last = instruction.outputs[0]
+        if instruction.op.waits:
+            if received is not None and instruction.unless is None:
+                attrs = {**instructions[received].attrs, "following": itemgetter(*EXCHANGE)(instruction.attrs)}
+                instructions[received] = instructions[received].with_(attrs=attrs)
+            received = len(instructions)
         instructions.append(instruction)
     return program.with_(instructions=instructions)

@@ -67,6 +67,7 @@ class MpiCommunicator:
             self.world = self.peers.Dup()  # where no message of users is taken for one of a collective
             self.stages = self.peers.Dup()  # nor for one between the stages of a pipeline
         self._sending: list[Message] = []
+        self._expected: dict[tuple[int, int], Message] = {}  # by rank and tag
         self._groups = {tuple(range(self.size)): self.world}
         end_all_on_exception(self.world)
 
@@ -135,11 +136,19 @@ class MpiCommunicator:
         self._sending = [message for message in self._sending if not message.done()]
         self._sending.append(self.post(memory.row_major(memory.to_host(x).copy()), rank, tag, comm=self.stages))
 
+    def expect(self, x: Any, rank: int, tag: int) -> None:
+        """Start to receive what `receive` will fill an array like `x` with: MPI can write it while this rank computes,
+        if it makes progress by itself, as MPICH with MPIR_CVAR_ASYNC_PROGRESS=1."""
+        arrived = memory.empty(x.shape, x.dtype, CPU)
+        self._expected[rank, tag] = self.post(arrived, rank, tag, receive=True, comm=self.stages)
+
     def receive(self, x: Any, rank: int, tag: int) -> None:
         """Fill an array with what `send` has sent."""
-        arrived = memory.empty(x.shape, x.dtype, CPU)
-        self.post(arrived, rank, tag, receive=True, comm=self.stages).result()
-        memory.copy_into(x, memory.move(arrived, of_array(x)))
+        if (rank, tag) not in self._expected:
+            self.expect(x, rank, tag)
+        message = self._expected.pop((rank, tag))
+        message.result()
+        memory.copy_into(x, memory.move(message.x, of_array(x)))
 
     def finish_sending(self) -> None:
         """Wait until all has come that `send` has sent."""
