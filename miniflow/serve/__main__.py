@@ -54,13 +54,13 @@ def default_engine() -> str:
     return "triton"
 
 
-def free_port(host: str, number: int) -> int:
-    """A port at which a server can listen: the one of this number, or any for 0."""
+def free_address(host: str, port: int) -> tuple[str, int]:
+    """Where a server can listen: the address of a host, and the port, or any that is free for 0."""
     try:
-        with socket.create_server((host, number)) as server:
-            return server.getsockname()[1]
+        with socket.create_server((host, port)) as server:
+            return server.getsockname()
     except (OSError, OverflowError) as error:
-        raise ArgumentError(f"serve: got {host}:{number}; expected an address that is free: {error}") from error
+        raise ArgumentError(f"serve: got {host}:{port}; expected an address that is free: {error}") from error
 
 
 def example(url: str, about: dict[str, Any]) -> str:
@@ -81,13 +81,13 @@ def example(url: str, about: dict[str, Any]) -> str:
     return f"for example:\n    python -c {shlex.quote(program)} | curl -d @- {url}/v2/models/{about['name']}/infer"
 
 
-def serve(models: Sequence[Path], engine: str, host: str, number: int) -> int:
+def serve(models: Sequence[Path], engine: str, host: str, port: int) -> int:
     """Serve until Ctrl-C or SIGTERM; print where, and a request for each model that answers. Returns the exit code."""
-    server, number = import_module(ENGINES[engine]), free_port(host, number)
-    url = f"http://{host}:{number}"
+    server, (host, port) = import_module(ENGINES[engine]), free_address(host, port)
+    url = f"http://{host}:{port}"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with server.started(models, host, number) as running:
+        with server.started(models, host, port) as running:
             for about in filter(None, [get(f"{url}/v2/models/{model.name}") for model in models]):
                 print(f"{about['name']} answers, {example(url, about)}")
             print(f"{get(f'{url}/v2')['name']} listens on {url}; Ctrl-C ends it.", flush=True)

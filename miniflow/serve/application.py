@@ -39,7 +39,7 @@ def app(models: str | os.PathLike) -> Starlette:
 
     Raises:
         ArgumentError: if there is no model.
-        CheckpointError, DeviceError, GraphError: if there is one, which cannot be loaded.
+        CheckpointError, DeviceError, GraphError: if none can be loaded.
 
     >>> import miniflow as flow, tempfile
     >>> from starlette.testclient import TestClient

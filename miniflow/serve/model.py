@@ -21,6 +21,7 @@ from miniflow.serve.saved import SavedModel
 from miniflow.tensor import Tensor
 
 REFUSALS = (ArgumentError, DivisionByZeroError, GraphError, IndexRangeError, ShapeError)  # a request is to blame for
+COMPILED = 64  # the largest size of a batch that is compiled before the first request, with that of one row
 Request = Mapping[str, Tensor]
 
 
@@ -72,7 +73,7 @@ class ServedModel:
         if [port.position for port in self.inputs.values()] != list(range(len(self.saved.inputs))):
             got, expected = list(self.inputs), f"{len(self.saved.inputs)} inputs, as the graph has"
             raise ArgumentError(f"{self.name}: config.pbtxt has the inputs {got}; expected {expected}")
-        for rows in {1, self.most} if self.most else ():  # compiles for these sizes
+        for rows in {1, min(self.most, COMPILED)} if self.most else ():
             self.saved([zeros(rows, *slot.shape[1:], dtype=BY_NUMPY[slot.dtype]) for slot in self.saved.inputs])
 
     def _ports(self, tensors: Any, slots: Sequence[Slot]) -> dict[str, Port]:

@@ -23,10 +23,10 @@ from miniflow.errors import ArgumentError, CheckpointError, DeviceError, GraphEr
 from miniflow.graph.ir import Slot
 from miniflow.serialization.atomic import writing
 from miniflow.serialization.states import GRAPH, save
-from miniflow.serve.config import CONFIG, DATATYPES, message_class, write_config
+from miniflow.serve.config import CONFIG, DATATYPES, engine_of, message_class, read_config, write_config
 from miniflow.serve.saved import SavedModel
 
-FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError)  # of loading and preparing a model
+FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError, MemoryError)  # of preparing and loading a model
 LARGEST_BATCH = 8  # of a graph that was saved with fewer rows
 DELAY = 2000  # microseconds
 MODEL = '''"""Lets Triton serve the graph in the folder `model` beside this file; `miniflow.serve.prepare` wrote it."""
@@ -62,8 +62,8 @@ def prepare(
 
     Raises:
         ArgumentError: if there is no model, or for an engine of none.
-        CheckpointError, GraphError: if there is one, whose graph cannot be loaded or served.
-        FileWriteError: if its files cannot be written.
+        CheckpointError, GraphError: if no graph can be loaded and served.
+        FileWriteError: if no files can be written.
 
     >>> import miniflow as flow, tempfile
     >>> class Double(flow.nn.Graph):
@@ -87,21 +87,21 @@ def prepare(
 
 
 def each(action: Callable[[Path], Any], models: Sequence[Path]) -> list[Any]:
-    """What an action returns for each model. A model for which it fails is named on stderr, and left out.
+    """What an action returns for each model. Those for which it fails are named on stderr, and left out.
 
     Raises:
-        ArgumentError: if it fails for all of them; if there is only one, what the action raises.
+        What the action raised for the last model, if it fails for all.
     """
-    found = []
+    found, failures = [], []
     for model in models:
         try:
             found.append(action(model))
         except FAILURES as error:
-            if len(models) == 1:
-                raise
-            print(f"serve: {model.name} cannot be loaded: {error}", file=sys.stderr)
+            failures.append((model.name, error))
+    for name, error in failures if found else failures[:-1]:
+        print(f"serve: {name} cannot be loaded: {error}", file=sys.stderr)
     if not found:
-        raise ArgumentError(f"serve: got {len(models)} models that cannot be loaded; expected others")
+        raise failures[-1][1]
     return found
 
 
@@ -132,6 +132,8 @@ def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: 
     """Write what is missing in the folder of one model; see `prepare`."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
         raise ArgumentError(f"serve: got a model {model.name!r}; expected a name of ASCII letters, digits, _ . and -")
+    if model.name == "model" and model.parent.name.isdecimal():
+        raise ArgumentError(f"serve: got {model}, a version of a model; expected the folder {model.parents[1]}")
     with writing("serve", model):
         if (model / GRAPH).exists():
             version = model / str(max(versions_of(model), default=0) + 1) / "model"
@@ -143,6 +145,11 @@ def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: 
         if not (model / CONFIG).exists():
             saved = SavedModel(model / str(versions[-1]) / "model")
             write_config(model, config_of(saved, model.name, names, max_batch_size, engine))
+        kept = read_config(model)
+        if engine not in (None, engine_of(kept)) or max_batch_size not in (None, kept.max_batch_size):
+            print(
+                f"serve: {model.name} has a config.pbtxt, which is kept: it decides, not the options", file=sys.stderr
+            )
         for version in versions:
             path = model / str(version) / "model.py"
             if not path.exists():

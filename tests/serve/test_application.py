@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, CheckpointError
 from miniflow.serve import app, read_config, write_config
 
 
@@ -239,7 +239,7 @@ def test_a_model_that_cannot_be_loaded_is_named_and_others_serve(tmp_path, capsy
         assert response.json()["error"] == "serve: there is no model half; expected one of ['mixed']"
     (tmp_path / "mixed" / "config.pbtxt").unlink()
     (tmp_path / "mixed" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ArgumentError, match="serve: got 2 models that cannot be loaded; expected others"):
+    with pytest.raises(CheckpointError, match="half/1/model/graph.safetensors is not an intact safetensors file"):
         app(tmp_path)
     with pytest.raises(ArgumentError, match=r"none; expected folders that flow.save.* wrote, of \[\]"):
         app(tmp_path / "none")

@@ -106,6 +106,12 @@ def test_more_rows_than_config_allows(tmp_path):
         model_of(tmp_path, nn.Linear(3, 2), flow.ones(2, 3), max_batch_size=-3)
 
 
+def test_a_batch_that_no_memory_holds_is_only_computed_if_it_comes(tmp_path):
+    model, graph = model_of(tmp_path, nn.Linear(3, 2), flow.ones(2, 3), max_batch_size=2**31 - 1)
+    x = flow.randn(100, 3)
+    assert (model.answer([{"INPUT_0": x}])[0]["OUTPUT_0"] == graph(x)).all()
+
+
 # batches of other sizes than the graph was saved with
 
 

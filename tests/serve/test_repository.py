@@ -272,6 +272,23 @@ def test_a_batch_size_that_cannot_be_is_refused_before_it_is_written(tmp_path, m
     assert not (tmp_path / "pair" / "config.pbtxt").exists()
 
 
+def test_a_folder_in_a_model_is_left_as_it_is(tmp_path):
+    pair().save(tmp_path / "pair", serve=True)
+    before = sorted(tmp_path.rglob("*"))
+    for folder in ("pair/1", "pair/1/model"):
+        with pytest.raises(ArgumentError, match=f"a version of a model; expected the folder {tmp_path}/pair$"):
+            prepare(tmp_path / folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_options_that_a_config_decides(tmp_path, capsys):
+    pair().save(tmp_path / "pair", serve=True)
+    for options in ({"max_batch_size": 8}, {}, {"max_batch_size": 4}, {"engines": {"pair": "openvino"}}):
+        prepare(tmp_path, **options)
+        said = "serve: pair has a config.pbtxt, which is kept: it decides, not the options\n" if options else ""
+        assert capsys.readouterr().err == ("" if options == {"max_batch_size": 8} else said)
+
+
 def test_names_that_triton_does_not_take_are_refused(tmp_path, capsys):
     flow.save(pair(), tmp_path / "a pair")
     with pytest.raises(ArgumentError, match="got a model 'a pair'; expected a name of ASCII letters"):

@@ -17,7 +17,7 @@ from served import document, save_models
 import miniflow as flow
 from miniflow.errors import ArgumentError
 from miniflow.serve import server
-from miniflow.serve.__main__ import default_engine, main
+from miniflow.serve.__main__ import default_engine, free_address, main
 from miniflow.serve.server import find_triton
 
 X = flow.arange(64).to(flow.float32).reshape(1, 1, 8, 8)
@@ -86,6 +86,12 @@ def cut_off_client(address):
         with socket.create_connection(address) as connection:
             connection.sendall(content)
     yield
+
+
+def test_addresses_that_hosts_have():
+    for host, expected in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("", "0.0.0.0")):
+        found, port = free_address(host, 0)
+        assert found == expected and 0 < port < 2**16 and free_address(host, port) == (found, port)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])

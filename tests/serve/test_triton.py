@@ -206,6 +206,7 @@ REFUSED = {  # what is wrong: a body, the status, words of the sentence
     "dtype": (lambda: changed(datatype="FP64"), 400, "data-type is 'FP64', but model 'network' expects 'FP32'"),
     "dims": (lambda: changed(shape=[1, 10]), 400, "unexpected shape for input 'INPUT_0' for model 'network'"),
     "count": (lambda: changed(shape=[3, FEATURES]), 500, "Shape does not match true shape of 'data' field"),
+    "truth": (lambda: changed(data=[1.0] * 9 + [True]), 500, "attempt to access JSON non-number as double"),
     "batch": (
         lambda: json.dumps({"inputs": inputs_of([rows(99)])}),
         400,
