@@ -83,8 +83,7 @@ class Affine:
             return 0
         values = self.values[variable]
         if len(values) != 1:
-            plain = all(v is not None and variable not in names_of(v) for v in values)
-            return 0 if plain and depth < 5 and all(self.is_constant(v, axis, depth + 5) for v in values) else None
+            return None
         if values[0] is not None:
             return self.stride(values[0], axis, depth + 1)
         (loop,) = self.loops.get(variable, [None])

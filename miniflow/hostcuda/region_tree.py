@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from miniflow.hostcuda.divergence import Divergence, names_in
+from miniflow.hostcuda.divergence import Divergence
 from miniflow.hostcuda.exits import as_while_loop
 from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.syntax import (
@@ -40,7 +40,6 @@ from miniflow.hostcuda.syntax import (
     has_sync,
     level_of,
     name,
-    reads,
     statements,
     target_names,
 )
@@ -163,8 +162,7 @@ class Builder:
             elif level_of(statement) >= level:
                 self._collective(statement, run, nodes, level, mask)
             elif self._is_once(statement, level):
-                if not commutes(statement, run):
-                    self._flush(run, nodes, level, mask)
+                self._flush(run, nodes, level, mask)
                 nodes.append(Once(level, [statement], mask))
                 for s in statements([statement]):
                     self.placed.update(target_names(s))
@@ -251,11 +249,6 @@ class Builder:
         if any(divergence.scope[v] < level or self.once.get(v, level) != level for v in target_names(statement)):
             return False
         return divergence.scope_of(head) >= level and is_pure(head, divergence.tuples)
-
-
-def commutes(statement: ast.stmt, run: list[ast.stmt]) -> bool:
-    """Whether a statement may as well run before others."""
-    return assigned_in([statement]).isdisjoint(names_in(run)) and assigned_in(run).isdisjoint(reads(statement))
 
 
 def walk(nodes: list[Node], loops: int = 0) -> Iterator[tuple[Node, int]]:
