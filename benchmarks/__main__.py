@@ -20,6 +20,7 @@ from benchmarks import (
     ops,
     parallel,
     passes,
+    rewrites,
     serve,
     sparse,
     startup,
@@ -28,7 +29,7 @@ from benchmarks import (
 from benchmarks.gpu_cases import FAMILIES
 
 TABLES = (
-    *("ops", "layers", "training", "graph", "passes", "sparse", "startup", "parallel", "hostcuda"),
+    *("ops", "layers", "training", "graph", "passes", "sparse", "startup", "parallel", "hostcuda", "rewrites"),
     *("models", "onnx", "loader", "serve", "gpu"),
 )
 BESIDE_TORCH = ("ops", "layers", "training", "graph", "sparse", "startup", "models", "loader", "serve")
@@ -69,7 +70,7 @@ def command() -> argparse.ArgumentParser:
         nargs="+",
         default=[1, 2],
         metavar="N",
-        help="not for ops, passes, startup, loader, gpu",
+        help="not for ops, passes, startup, rewrites, loader, gpu",
     )
     needs = "training, models: torch.compile too; needs a C++ compiler"
     parser.add_argument("--compile", action="store_true", help=needs)
@@ -105,6 +106,8 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
         yield from parallel.reports()
     if "hostcuda" in options.tables:
         yield from hostcuda.reports(options.threads)
+    if "rewrites" in options.tables:
+        yield rewrites.report()
     if "models" in options.tables:
         for threads in options.threads:
             yield models.report(threads, peers, options.models)

@@ -23,11 +23,13 @@ from benchmarks import (
     loader,
     networks,
     passes,
+    rewrites,
     serve,
 )
 from benchmarks.__main__ import main
 from miniflow.graph.config import PASSES
 from miniflow.hostcuda import cuda
+from miniflow.hostcuda.compile import Translation
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,7 +122,7 @@ def test_unknown_table_is_an_error():
     assert result.returncode == 2
     assert (
         "there is no table speed; expected some of ops, layers, training, graph, passes, sparse, startup, parallel, "
-        "hostcuda, models, onnx, loader, serve, gpu" in result.stderr
+        "hostcuda, rewrites, models, onnx, loader, serve, gpu" in result.stderr
     )
 
 
@@ -221,6 +223,30 @@ def test_all_that_is_measured_is_compared_above():
     assert set(course_kernels.LAUNCHES) == set(course_kernels.LOOPS) == {case[0] for case in course_kernels.CASES}
     measured = {case[0] for case in hostcuda.SIMULATED + hostcuda.CHECKED_ONLY + hostcuda.HANDWRITTEN}
     assert measured <= {case[0] for case in SMALL} == set(launches.LAUNCHES) == set(handwritten.HANDWRITTEN)
+
+
+@on_host
+@pytest.mark.parametrize("row", range(len(rewrites.ROWS)), ids=lambda row: rewrites.ROWS[row][0])
+def test_a_program_without_a_rewrite_is_another(row, monkeypatch):
+    monkeypatch.setattr(Translation, "compile", lambda self: lambda *blocks_and_arguments: 0)  # texts are enough
+    _, case, patches = rewrites.ROWS[row]
+    programs = [rewrites.program(case, left_out) for left_out in ((), patches)]
+    (text, call, _), (other, *_) = programs
+    call()
+    assert text != other and "def blocks(" in other
+
+
+def test_a_rewrite_that_changes_nothing_or_too_much_is_told(monkeypatch):
+    case = ("double, in a while loop", 64)
+    rows = [
+        ("none", case, []),
+        ("wrong", case, [("emit.Emitter._nodes", lambda *_: None)]),
+    ]
+    monkeypatch.setattr(rewrites, "ROWS", rows)
+    with pytest.raises(harness.BenchmarkError, match="none: double, in a while loop 64 is the same program without it"):
+        rewrites.measure("miniflow", 1, 0)
+    with pytest.raises(harness.BenchmarkError, match="wrong: double, .* computes something else without it"):
+        rewrites.measure("miniflow", 1, 1)
 
 
 @on_host
