@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from numba.core import types
@@ -11,13 +12,6 @@ from numba.core.compiler_machinery import FunctionPass, PassManager, register_pa
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import DeadBranchPrune
-
-
-class InferredTypes:
-    """The types found; it takes the place of the compiled code in numba's pipeline."""
-
-    def __init__(self, typemap: dict[str, types.Type]):
-        self.typemap = typemap
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -31,7 +25,7 @@ class KeepTypes(FunctionPass):
 
     def run_pass(self, state: Any) -> bool:
         """Hand out the types instead of code."""
-        state.cr = InferredTypes(dict(state.typemap))
+        state.cr = SimpleNamespace(typemap=dict(state.typemap))
         return False
 
 

@@ -94,7 +94,25 @@ def _address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-class DeviceNDArray:
+class OnDevice:
+    """What device arrays and mapped arrays have in common."""
+
+    __slots__ = ()
+
+    def is_c_contiguous(self) -> bool:
+        return self.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        return self.flags.f_contiguous
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[Any]:
+        """Views of `section` elements each of a 1-D array; the last may be shorter."""
+        if self.ndim != 1:
+            raise DeviceArrayError(f"split takes a 1-D array, got shape {self.shape}; ravel() it")
+        return (self.getitem(slice(i, i + section), stream) for i in range(0, len(self), section))
+
+
+class DeviceNDArray(OnDevice):
     """An array on a device, with the interface of numba.cuda's `DeviceNDArray`.
 
     Attributes:
@@ -124,12 +142,6 @@ class DeviceNDArray:
     shape, strides, dtype = (property(attrgetter(f"host.{name}")) for name in ("shape", "strides", "dtype"))
     ndim, size, nbytes = (property(attrgetter(f"host.{name}")) for name in ("ndim", "size", "nbytes"))
     flags = property(attrgetter("host.flags"))
-
-    def is_c_contiguous(self) -> bool:
-        return self.flags.c_contiguous
-
-    def is_f_contiguous(self) -> bool:
-        return self.flags.f_contiguous
 
     def __len__(self) -> int:
         return len(self.host)
@@ -203,10 +215,6 @@ class DeviceNDArray:
         """`self[key] = value`, in a stream."""
         self._view(self.host, stream)[key] = value
 
-    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceNDArray]:
-        """Views of `section` elements each of a 1-D array; the last may be shorter."""
-        return (self._view(self.host[i : i + section], stream) for i in range(0, parts_of(self), section))
-
     def __iter__(self) -> Iterator[Any]:
         """Elements or rows in turn. Each element is a transfer, so copy_to_host() first is faster."""
         return (self[i] for i in range(len(self)))
@@ -252,7 +260,7 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow matmu
     setattr(DeviceNDArray, f"__{_name}__", _refused)
 
 
-class MappedNDArray(np.ndarray):
+class MappedNDArray(OnDevice, np.ndarray):
     """A host array that kernels use in place, as `cuda.mapped_array` makes it."""
 
     def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
@@ -275,10 +283,6 @@ class MappedNDArray(np.ndarray):
         check_alike(source, target, operation)
         target[...] = source
 
-    def split(self, section: int, stream: Any = 0) -> Iterator[MappedNDArray]:
-        """Views of `section` elements each of a 1-D array; the last may be shorter."""
-        return (self[i : i + section] for i in range(0, parts_of(self), section))
-
     def getitem(self, item: Any, stream: Any = 0) -> Any:
         """`self[item]`."""
         return self[item]
@@ -286,8 +290,6 @@ class MappedNDArray(np.ndarray):
     def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
         """`self[key] = value`."""
         self[key] = value
-
-    is_c_contiguous, is_f_contiguous = DeviceNDArray.is_c_contiguous, DeviceNDArray.is_f_contiguous
 
 
 # Making arrays, and recognising them
@@ -391,13 +393,6 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Any:
     raise DeviceArrayTypeError(
         f"as_cuda_array: {type(obj).__name__} is not an array of the host executor; to_device copies a NumPy array"
     )
-
-
-def parts_of(array: Any) -> int:
-    """The elements of an array that `split` cuts: a 1-D one."""
-    if array.ndim != 1:
-        raise DeviceArrayError(f"split takes a 1-D array, got shape {array.shape}; ravel() it")
-    return len(array)
 
 
 # Layouts and indices, checked by the rules of numba's device arrays
