@@ -14,7 +14,7 @@ Numbers that change from call to call (learning rates, offsets of random draws, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -34,6 +34,7 @@ FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"  # the phases of a t
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
 
 
+@dataclass(eq=False, slots=True)
 class Slot:
     """One array of a program: an input, a state, a constant, or the result of an instruction.
 
@@ -46,23 +47,15 @@ class Slot:
         requires_grad: of a parameter or captured tensor.
     """
 
-    __slots__ = ("shape", "dtype", "device", "kind", "name", "requires_grad")
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: Any
+    kind: str = VALUE
+    name: str = ""
+    requires_grad: bool = False
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        device: Any,
-        kind: str = VALUE,
-        name: str = "",
-        requires_grad: bool = False,
-    ):
-        self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
-        self.device = device
-        self.kind = kind
-        self.name = name
-        self.requires_grad = requires_grad
+    def __post_init__(self) -> None:
+        self.shape, self.dtype = tuple(self.shape), np.dtype(self.dtype)
 
     @property
     def size(self) -> int:
@@ -275,6 +268,11 @@ class Instruction:
         fresh.inputs, fresh.outputs, fresh.attrs = list(fresh.inputs), list(fresh.outputs), dict(fresh.attrs)
         return fresh
 
+    def reading(self, new: Mapping[Slot, Slot], **changes: Any) -> Instruction:
+        """A copy that reads and waits for `new[slot]` in place of each slot in `new`."""
+        slots = {"unless": new.get(self.unless, self.unless), "after": new.get(self.after, self.after)}
+        return self.with_(**{"inputs": [new.get(x, x) for x in self.inputs], **slots, **changes})
+
 
 @dataclass(eq=False)
 class Program:
@@ -379,15 +377,8 @@ def with_numbers(value: Any, numbers: dict[str, Any]) -> Any:
 
 def substitute(instructions: Iterable[Instruction], new: dict[Slot, Slot]) -> list[Instruction]:
     """The instructions reading `new[slot]` where they read `slot`; chains in `new` are followed."""
-    result = []
-    for instruction in instructions:
-        if any(slot in new for slot in instruction.waits_for):
-            inputs = [follow(new, x) if isinstance(x, Slot) else x for x in instruction.inputs]
-            unless = None if instruction.unless is None else follow(new, instruction.unless)
-            after = None if instruction.after is None else follow(new, instruction.after)
-            instruction = instruction.with_(inputs=inputs, unless=unless, after=after)
-        result.append(instruction)
-    return result
+    new = {slot: follow(new, slot) for slot in new}
+    return [i.reading(new) if any(slot in new for slot in i.waits_for) else i for i in instructions]
 
 
 def follow(new: dict[Slot, Slot], slot: Slot) -> Slot:

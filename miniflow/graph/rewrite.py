@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from graphlib import TopologicalSorter
 
 from miniflow.dispatch.dispatcher import Op
@@ -46,9 +47,12 @@ class Groups:
     def __init__(self, program: Program):
         self.program = program
         self.of = {instruction: [instruction] for instruction in program.instructions}
-        self._before = dependencies(program)
         self._position = {instruction: i for i, instruction in enumerate(program.instructions)}
         self._first = list(range(len(program.instructions)))  # at i: of all groups that reach to i, the first member
+
+    @cached_property
+    def _before(self) -> dict[Instruction, list[Instruction]]:
+        return dependencies(self.program)
 
     def merge(self, *instructions: Instruction) -> None:
         """Put the groups of these instructions together, unless a way leads out of them and back."""

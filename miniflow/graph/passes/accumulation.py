@@ -117,10 +117,7 @@ class Accumulation:
         for instruction in body:
             outputs = [slot.like() for slot in instruction.outputs]
             attrs = {name: with_numbers(value, draws) for name, value in instruction.attrs.items()}
-            after = copy.get(instruction.after, instruction.after)
-            inputs = [copy.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
-            changes = {"inputs": inputs, "outputs": outputs, "attrs": attrs, "after": after, "micro_batch": step}
-            self.instructions.append(instruction.with_(**changes))
+            self.instructions.append(instruction.reading(copy, outputs=outputs, attrs=attrs, micro_batch=step))
             copy.update(zip(instruction.outputs, outputs, strict=True))
             self._add_to_sums(instruction.outputs, instruction)
         results = {slot for instruction in body for slot in instruction.outputs}

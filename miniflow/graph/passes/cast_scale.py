@@ -12,33 +12,21 @@ Source: OneFlow, FuseCastScalePass (`fused_cast_scale`).
 
 from __future__ import annotations
 
-from miniflow.graph.codegen.expressions import is_fusible
-from miniflow.graph.codegen.regions import fuse
 from miniflow.graph.ir import Instruction, Program, Slot
-from miniflow.graph.rewrite import Groups
-from miniflow.graph.uses import Uses
+from miniflow.graph.passes.elementwise_fusion import fused
 from miniflow.ops.arithmetic import Div, Mul
 from miniflow.ops.promotion import Cast
 
 
 def run(program: Program) -> Program:
     """The program with pairs of cast and scale as single instructions."""
-    uses, groups = Uses(program), Groups(program)
-    for second in program.instructions:
-        first = uses.producers.get(second.inputs[0]) if second.inputs and isinstance(second.inputs[0], Slot) else None
-        if first is not None and are_pair(first, second) and len(groups.of[first]) == 1:
-            groups.merge(first, second)
-    return groups.replaced(fuse)
+    return fused(program, is_pair) if any(i.op is Cast for i in program.instructions) else program
 
 
-def are_pair(first: Instruction, second: Instruction) -> bool:
-    """Whether one is a cast and the other a scale, to be done at the same time."""
-    if not (first.op is Cast and is_scale(second) or is_scale(first) and second.op is Cast):
-        return False
-    same = first.output.shape == second.output.shape and first.output.device == second.output.device
-    return (
-        same and (first.phase, first.after) == (second.phase, second.after) and is_fusible(first) & is_fusible(second)
-    )
+def is_pair(members: list[Instruction]) -> bool:
+    """Whether these are a cast and a scale."""
+    first, last = members[0], members[-1]
+    return len(members) == 2 and (first.op is Cast and is_scale(last) or is_scale(first) and last.op is Cast)
 
 
 def is_scale(instruction: Instruction) -> bool:

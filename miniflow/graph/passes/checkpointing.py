@@ -23,6 +23,7 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; OneFl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import groupby
 
 from miniflow.graph.ir import BACKWARD, FORWARD, Instruction, Program, Slot, substitute
 from miniflow.graph.uses import Uses
@@ -44,18 +45,13 @@ def run(program: Program, checkpoint_scopes: Collection[str]) -> Program:
 
 def segments_of(program: Program, scopes: Collection[str]) -> Iterator[list[Instruction]]:
     """The instructions of each call of a flagged module: those that are adjacent in forward."""
-    segment: list[Instruction] = []
-    module = None
-    for instruction in program.instructions:
-        inside = flagged(instruction.scope, scopes) if instruction.phase == FORWARD else None
-        if inside != module and segment:
-            yield segment
-            segment = []
-        if inside is not None:
-            segment.append(instruction)
-        module = inside
-    if segment:
-        yield segment
+
+    def module_of(instruction: Instruction) -> str | None:
+        return flagged(instruction.scope, scopes) if instruction.phase == FORWARD else None
+
+    for module, segment in groupby(program.instructions, module_of):
+        if module is not None:
+            yield list(segment)
 
 
 def flagged(scope: str, scopes: Collection[str]) -> str | None:
@@ -137,6 +133,5 @@ def copy_of(
     instruction: Instruction, fresh: dict[Slot, Slot], recomputed: dict[Slot, Slot], after: Slot
 ) -> Instruction:
     """The instruction once more with `fresh` outputs, reading what is `recomputed` instead of what is forgotten."""
-    inputs = [recomputed.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
     outputs = [fresh[slot] for slot in instruction.outputs]
-    return instruction.with_(inputs=inputs, outputs=outputs, phase=BACKWARD, after=after)
+    return instruction.reading(recomputed, outputs=outputs, phase=BACKWARD, after=after)

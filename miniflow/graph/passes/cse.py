@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from miniflow.graph.ir import Instruction, Program, Scalar, Slot, follow, replaced
+from miniflow.graph.ir import Instruction, Program, Slot, follow, replaced
 
 COMMUTATIVE = {"Add", "Mul", "Eq", "Ne", "LogicalAnd", "LogicalOr", "LogicalXor", "BitwiseAnd", "BitwiseOr"}
 COMMUTATIVE |= {"BitwiseXor"}  # not maximum and minimum: which zero they take of 0 and -0 depends on the order
@@ -49,29 +49,16 @@ def key_of(instruction: Instruction, new: dict[Slot, Slot]) -> Hashable | None:
     """The same for instructions that compute the same; None for those that are unlike any other."""
     if instruction.is_random or instruction.mutates or instruction.unless is not None:
         return None
-    inputs = [follow(new, x) if isinstance(x, Slot) else attribute_key(x) for x in instruction.inputs]
+    inputs = [follow(new, x) if isinstance(x, Slot) else repr(x) for x in instruction.inputs]
     if instruction.op.__name__ in COMMUTATIVE:
         inputs.sort(key=id_or_text)
     after = None if instruction.after is None else follow(new, instruction.after)
-    attrs = tuple(sorted((name, attribute_key(value)) for name, value in instruction.attrs.items()))
-    return instruction.op, tuple(inputs), attrs, after, instruction.outputs[0].device
+    return instruction.op, tuple(inputs), key_of_attributes(instruction.attrs), after, instruction.outputs[0].device
 
 
-def attribute_key(value: Any) -> Hashable:
-    """Something hashable that tells values apart, also 0 from -0 and 1 from 1.0 and True, of which `==` does not."""
-    if isinstance(value, Scalar):
-        return "scalar", value.name
-    if isinstance(value, list | tuple):
-        return type(value).__name__, *map(attribute_key, value)
-    if isinstance(value, slice):
-        return "slice", *map(attribute_key, (value.start, value.stop, value.step))
-    if value is None or isinstance(value, bool | int | float | str):
-        return type(value).__name__, repr(value)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return type(value), value
+def key_of_attributes(attrs: dict[str, Any]) -> Hashable:
+    """The text of attributes, which tells 0 from -0, and 1 from 1.0 and True, as `==` does not."""
+    return tuple(sorted((name, repr(value)) for name, value in attrs.items()))
 
 
 def id_or_text(x: Any) -> str:

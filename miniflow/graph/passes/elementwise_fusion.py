@@ -19,7 +19,7 @@ leaves it to XLA and MLIR.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from miniflow.backends.body import MOST_OPERANDS
 from miniflow.formulas.scalar import is_number
@@ -36,15 +36,20 @@ WINDOW = 16  # instructions between members: what the first one computes lives u
 
 def run(program: Program) -> Program:
     """The program with regions of pointwise ops as single instructions."""
+    return fused(program, fits)
+
+
+def fused(program: Program, may_be_one: Callable[[list[Instruction]], bool]) -> Program:
+    """The program in which neighbours among the pointwise instructions are one, if together they may be."""
     groups, uses = Groups(program), Uses(program)
     position = {instruction: i for i, instruction in enumerate(program.instructions)}
     for instruction in program.instructions:
-        key = kind_of(instruction)
+        key = key_of(instruction)
         producers = {uses.producers[x] for x in instruction.inputs if x in uses.producers} if key is not None else ()
         for producer in sorted(producers, key=position.__getitem__, reverse=True):
-            region, own_region = groups.of[producer], groups.of[instruction]
+            region, other = groups.of[producer], groups.of[instruction]
             near = position[instruction] - position[region[-1]] <= WINDOW
-            if kind_of(producer) == key and near and region is not own_region and fits([*region, *own_region]):
+            if key_of(producer) == key and near and region is not other and may_be_one([*region, *other]):
                 groups.merge(producer, instruction)
     return groups.replaced(fuse)
 
@@ -56,7 +61,7 @@ def fits(members: list[Instruction]) -> bool:
     return len(arrays) <= most and sum(map(steps_of, members)) <= MOST_STEPS
 
 
-def kind_of(instruction: Instruction) -> Hashable | None:
+def key_of(instruction: Instruction) -> Hashable | None:
     """The same for instructions that could be in one region; None for one that cannot be in any."""
     if not is_fusible(instruction):
         return None

@@ -19,7 +19,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from miniflow.graph.ir import Instruction, Program, Slot
-from miniflow.graph.passes.cse import attribute_key
+from miniflow.graph.passes.cse import key_of_attributes
 from miniflow.graph.rewrite import Groups
 
 LARGE = 65_536  # elements of a parameter
@@ -39,9 +39,9 @@ def run(program: Program) -> Program:
 
 def key_of(instruction: Instruction) -> Hashable:
     """The same for updates that may be merged."""
-    separate = instruction.op.per_parameter
-    attrs = tuple(sorted((n, attribute_key(v)) for n, v in instruction.attrs.items() if n not in separate))
-    return instruction.op, instruction.outputs[0].device, instruction.unless, instruction.after, attrs
+    common_to_all = {n: v for n, v in instruction.attrs.items() if n not in instruction.op.per_parameter}
+    key = key_of_attributes(common_to_all)
+    return instruction.op, instruction.outputs[0].device, instruction.unless, instruction.after, key
 
 
 def merged(updates: list[Instruction], _: list[Slot]) -> Instruction:

@@ -142,23 +142,18 @@ class Sharing:
 
     def again(self, instruction: Instruction) -> None:
         """An instruction whose inputs lie in other layouts now."""
-        inputs = [self.instead.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
-        unless = self.instead.get(instruction.unless, instruction.unless)
-        if instruction.op is Boxing:
-            self.instead[instruction.output] = self.box(inputs[0], instruction.output.device, instruction.phase)
+        now = instruction.reading(self.instead)
+        if now.op is Boxing:
+            self.instead[now.output] = self.box(now.inputs[0], now.output.device, now.phase)
             return
-        if instruction.mutates:
-            metas = [inputs[i].device for i in instruction.mutates]
+        if now.mutates:
+            metas = [now.inputs[i].device for i in now.mutates]
         else:
-            operands = tuple([GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in inputs])
-            plan = make_plan(instruction.op, operands, instruction.attrs)
-            for i, sbp in plan.boxed:
-                layout = GlobalMeta.of(inputs[i].device.placement, sbp, inputs[i].shape, inputs[i].dtype)
-                inputs[i] = self.box(inputs[i], layout, instruction.phase)
-            metas = plan.results
+            operands = [GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in now.inputs]
+            metas = make_plan(now.op, tuple(operands), now.attrs).results
         outputs = [Slot(meta.shape, meta.dtype, meta) for meta in metas]
-        self.instead.update(zip(instruction.outputs, outputs, strict=True))
-        self.instructions.append(instruction.with_(inputs=inputs, outputs=outputs, unless=unless))
+        self.instead.update(zip(now.outputs, outputs, strict=True))
+        self.instructions.append(now.with_(outputs=outputs))
 
     def update(self, instruction: Instruction) -> None:
         """Let the ranks update their parts, and put the new parameter together."""
@@ -168,10 +163,8 @@ class Sharing:
             is_kept_so = x.kind == OPTIMIZER or x is p and self.zero.stage == 3
             x_now = self.instead.get(x, x)
             new[x] = self.state(x, layout) if is_kept_so else self.box(x_now, layout.with_dtype(x.dtype), UPDATE)
-        inputs = [new.get(x, x) if isinstance(x, Slot) else x for x in instruction.inputs]
         outputs = [slot.like(device=layout.with_dtype(slot.dtype)) for slot in instruction.outputs]
-        unless = self.instead.get(instruction.unless, instruction.unless)
-        self.instructions.append(instruction.with_(inputs=inputs, outputs=outputs, unless=unless))
+        self.instructions.append(instruction.reading({**self.instead, **new}, outputs=outputs))
         for i, before, after in zip(instruction.mutates, instruction.outputs, outputs, strict=True):
             state = instruction.inputs[i]
             is_read = before in self.readers or before in self.program.outputs
