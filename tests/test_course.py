@@ -231,19 +231,22 @@ def test_what_a_submission_says_stays_in_its_cell():
 
 def test_submissions_are_collected(tmp_path):
     name, found = next(iter(LESSONS.items()))
-    sources = {"ada/deep/tutorials": "1\n", "bob": "2\n"}
-    for folder, text in sources.items():
-        target = tmp_path / "in" / folder / name / "student.py"
-        target.parent.mkdir(parents=True)
+    stub = LESSONS["06_kernel_puzzles"].stub
+    sources = {f"ada/deep/tutorials/{name}/student.py": "1\n", f"b.ob/{name}/student.py": "2\n"}
+    sources |= {"b.en/student (1).py": stub, "b.en/stub.py": found.stub, "b.en/student.py": "5\n"}
+    for file, text in sources.items():
+        target = tmp_path / "in" / file
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     (tmp_path / "in" / "eve").mkdir()
     with zipfile.ZipFile(tmp_path / "in" / "kim.zip", "w") as archive:
         archive.writestr(f"../{name}.py", "3\n")
         archive.writestr("other.py", "4\n")
     said = list(teaching.collect(tmp_path / "in", tmp_path / "class"))
-    assert said[0] == f"ada: {name}" and said[2].startswith("eve: nothing") and len(said) == 4
+    assert said[0] == f"ada: {name}" and said[3].startswith("eve: nothing") and len(said) == 5
     taken = {path.relative_to(tmp_path / "class").as_posix(): path.read_text() for path in tmp_path.glob("class/*/*")}
-    assert taken == {f"ada/{name}.py": "1\n", f"bob/{name}.py": "2\n", f"kim/{name}.py": "3\n"}
+    expected = {f"ada/{name}.py": "1\n", f"b.ob/{name}.py": "2\n", f"kim/{name}.py": "3\n"}
+    assert taken == {**expected, "b.en/06_kernel_puzzles.py": stub}
 
 
 def test_list_remembers_what_was_checked(tmp_path, monkeypatch):

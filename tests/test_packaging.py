@@ -3,7 +3,9 @@
 import ast
 import configparser
 import os
+import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -218,6 +220,37 @@ class Environment:
         result = subprocess.run(command, cwd=cwd, env=self.variables, capture_output=True, text=True, timeout=600)
         assert bool(result.returncode) == fails, result.stderr
         return result.stderr if fails else result.stdout
+
+
+LESSONS = sorted(path.parent for path in (ROOT / "tutorials").glob("*/solution.py"))
+
+
+@pytest.mark.slow
+def test_students_and_teachers_get_through_with_a_wheel(wheel, tmp_path):
+    """Two lessons, others each time: the student has no clone, the teacher has the folders of the course."""
+    environment = Environment(tmp_path / "environment")
+    environment.run("-m", "pip", "install", "--quiet", "--no-deps", wheel)
+    teacher, student, ada = tmp_path / "teacher", tmp_path / "student", tmp_path / "in" / "ada"
+    for name in ("tutorials", "notebooks", "LICENSE"):
+        copy(ROOT / name, teacher / name)
+    environment.run("-m", "tutorials", "release", student, cwd=teacher)
+    assert "No module named tutorials" in environment.run("-m", "tutorials", "list", fails=True)
+    chosen = random.sample(LESSONS, 2)
+    for lesson in chosen:
+        environment.run("-m", "tutorials", "start", lesson.name, cwd=student)
+        shutil.copy(lesson / "solution.py", student / "tutorials" / lesson.name / "student.py")
+        lines = environment.run("-m", "tutorials", "check", lesson.name, cwd=student).splitlines()
+        assert len(lines) > 3 and all(line.split()[1:] == ["passed"] for line in lines), (lesson.name, lines)
+    listed = environment.run("-m", "tutorials", "list", cwd=student).splitlines()
+    assert {line.split()[1] for line in listed if " done " in line} == {lesson.name for lesson in chosen}
+    shutil.copytree(student / "tutorials", ada)
+    environment.run("-m", "tutorials", "collect", ada.parent, tmp_path / "class", cwd=teacher)
+    table = environment.run("-m", "tutorials", "grade", tmp_path / "class", cwd=teacher).splitlines()[2:]
+    assert [row.split("|")[2].strip() for row in table] == sorted(lesson.name for lesson in chosen)
+    assert all(row.endswith("|  |") for row in table), table
+    environment.run("-m", "tutorials", "feedback", tmp_path / "class", cwd=teacher)
+    passed = (tmp_path / "class" / "ada" / "feedback.md").read_text().count(": passed\n")
+    assert passed == sum(int(row.split("|")[3].split()[0]) for row in table) > 7
 
 
 USE = "import miniflow as flow; print(flow.softmax(flow.ones(4), 0)); print(flow.__file__)"

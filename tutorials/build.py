@@ -38,7 +38,7 @@ PICTURES = {
 }
 
 SETUP = f"""\
-# @title In a clone this cell does nothing. Elsewhere, as on Colab, it fetches miniflow and its lessons.
+# @title Run this cell first: it finds the lessons. Where there are none, as on Colab, it fetches them and miniflow.
 import importlib, os, subprocess, sys
 
 sys.path.append(os.path.abspath(".."))  # from the folder `notebooks`, the lessons are there

@@ -29,8 +29,9 @@ and run on a CPU without a network. Install miniflow, and begin, in this folder:
     python -m tutorials list
     jupyter lab notebooks/00_quickstart.ipynb
 
-Cells that begin with `%%task` are for you: put your code in the place of `raise Todo(...)`, and run the cell. It writes
-to `tutorials/NN_name/student.py`, your file of the lesson, and checks the task. Without a notebook do the same by
+Run the cells from the first one on. Those that begin with `%%task` are for you: put your code in the place of `raise
+Todo(...)`, and run the cell. It writes to `tutorials/NN_name/student.py`, your file of the lesson, and checks the task.
+Without a notebook do the same by
 
     python -m tutorials start 1
     python -m tutorials check 1
@@ -97,7 +98,7 @@ def collect(source: Path, folder: Path) -> Iterator[str]:
 
     Args:
         source: a folder with a folder or a zip file for each student, named by it; what they contain is looked through
-            for `01_storage.py`, or `01_storage/student.py`, of any lesson, however deep.
+            for `01_storage.py`, `01_storage/student.py`, or `student.py` as `start` writes it, of any lesson.
         folder: where to.
 
     Returns:
@@ -110,16 +111,25 @@ def collect(source: Path, folder: Path) -> Iterator[str]:
     if not entries:
         raise FileNotFoundError(f"there is no submission in {source}; expected a folder or a zip file for each student")
     for entry in entries:
+        student = entry.name if entry.is_dir() else entry.stem
         taken = {}
         for name, text in files_of(entry):
             for found in lessons():
-                if re.search(rf"(^|/){found.name}(\.py|/student\.py)$", name):
+                if is_of(found, name, text):
                     taken[found.name] = text
         for name, text in taken.items():
-            target = folder / entry.stem / f"{name}.py"
+            target = folder / student / f"{name}.py"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
-        yield f"{entry.stem}: {', '.join(sorted(taken)) or 'nothing: expected files such as 01_storage/student.py'}"
+        yield f"{student}: {', '.join(sorted(taken)) or 'nothing: expected files such as 01_storage/student.py'}"
+
+
+def is_of(found: Lesson, name: str, text: bytes) -> bool:
+    """Whether a file is the student's of a lesson: by its path, or `student (2).py` by its first line."""
+    if re.search(rf"(^|/){found.name}(\.py|/student\.py)$", name):
+        return True
+    says = re.search(rb"python -m tutorials check (\d+)", text.partition(b"\n")[0])
+    return bool(re.search(r"(^|/)student[^/]*\.py$", name) and says and int(says[1]) == found.number)
 
 
 def files_of(entry: Path) -> Iterator[tuple[str, bytes]]:

@@ -57,6 +57,8 @@ def well_formed(impl, program, what):
             found = "is no Instruction, reads what is not yet written, or writes what is"
             raise AssertionError(f"{what}: {step} {found}: {program}")
         written.add(step.output)
+    if not all(isinstance(n, int | np.integer) for n in program.outputs):
+        raise AssertionError(f"{what}: expected outputs that are numbers of values, got {program.outputs!r:.100}")
     if lost := [f"%{n}" for n in program.outputs if n not in written]:
         raise AssertionError(f"{what}: nothing writes the outputs {lost}: {program}. Hint: outputs are renamed, too")
 
