@@ -178,16 +178,16 @@ def bands_of(boxes: Iterable[Box]) -> list[Band]:
     backward: Band | None = None  # the band of the newest gradient
     for box in boxes:
         phase = FORWARD if box.phase == INPUT else box.phase
-        own = of_scope.setdefault(box.scope, [])
-        band = own[-1] if own else None
+        of_module = of_scope.setdefault(box.scope, [])
+        band = of_module[-1] if of_module else None
         if phase == FORWARD and band is not None and bands[-1] is not band and related(bands[-1].scope, box.scope):
             band = None
         if phase == BACKWARD and backward is not None:
-            above = [one for one in own if bands.index(one) <= bands.index(backward)]
+            above = [one for one in of_module if bands.index(one) <= bands.index(backward)]
             band = above[-1] if above else band
         if band is None:
             band = Band(box.scope)
-            own.append(band)
+            of_module.append(band)
             below = bands.index(backward) if phase == BACKWARD and backward is not None else len(bands)
             bands.insert(below, band)
         if phase == BACKWARD:

@@ -72,6 +72,6 @@ def joined(slot: Slot, shapes: dict[int, tuple[int, ...]], steps: int) -> Global
     meta = slot.device
     whole = (steps * meta.shape[0], *meta.shape[1:]) if meta.shape else (steps,)
     for shape in (meta.shape, whole):
-        if all(local_shape(shape, meta.placement, meta.sbp, r) == own for r, own in shapes.items()):
+        if all(local_shape(shape, meta.placement, meta.sbp, r) == local for r, local in shapes.items()):
             return GlobalMeta.of(meta.placement, meta.sbp, shape, meta.dtype)
     raise AssertionError(f"shards of shapes {shapes} are none of {slot} or of {steps} such")

@@ -80,7 +80,7 @@ class Lowering:
         self.constants: dict[Slot, Any] = {}
         self.instructions: list[Instruction] = []
         self.bucket: dict[Slot, Instruction] = {}
-        self.kind: tuple = ()  # of the all-reduces in it
+        self.bucket_key: tuple = ()  # in which the all-reduces in it agree
         self.sums: dict[tuple, Slot] = {}  # small ones that were made
         self.number, self.template = 0, Instruction(Op, [], [])  # the global instruction that is being lowered
         self.stages = {ranks: number for number, ranks in enumerate(stages_of(program))}
@@ -136,17 +136,17 @@ class Lowering:
         A micro-batch has a part of the rows of each rank. Tensors of other layouts hold these rows too if their number
         of rows is a multiple of that of a split one.
         """
-        found = dict.fromkeys([*self.program.inputs, *[s for s in self.program.outputs if s in self.varying]])
-        split = {slot: n for slot in found if (n := parts_of_rows(slot)) > 1}
+        slots = dict.fromkeys([*self.program.inputs, *[s for s in self.program.outputs if s in self.varying]])
+        split = {slot: n for slot in slots if (n := parts_of_rows(slot)) > 1}
         number, rows = math.lcm(*split.values()), min((slot.shape[0] for slot in split), default=0)
         if split.keys().isdisjoint(self.program.inputs):
             sizes = {slot.shape[0] for slot in self.program.inputs if slot.ndim and slot.shape[0]}
             others = [slot for slot in split if all(slot.shape[0] % n for n in sizes)]  # their rows are no samples
             yield from ((slot, 0) for slot in others)
-            found, split = ({s: n for s, n in those.items() if s not in others} for those in (found, split))
+            slots, split = ({s: n for s, n in those.items() if s not in others} for those in (slots, split))
             number = math.lcm(*split.values())
             rows = max((n for n in sizes if any(slot.shape[0] % n == 0 for slot in split)), default=0)
-        for slot in found:
+        for slot in slots:
             if slot not in split and (not rows or not slot.ndim or slot.shape[0] % rows):
                 yield slot, 1
             else:
@@ -206,18 +206,18 @@ class Lowering:
         if plan.boxed:
             boxed = {i: self.boxed(instruction.inputs[i], sbp) for i, sbp in plan.boxed}
             instruction = instruction.with_(inputs=[boxed.get(i, x) for i, x in enumerate(instruction.inputs)])
-        made: list[dict[int, Slot]] = [{} for _ in instruction.outputs]
+        shards_of: list[dict[int, Slot]] = [{} for _ in instruction.outputs]
         for rank in plan.parts:
-            for found, shard in zip(made, self.on_rank(rank, instruction, plan, wholes), strict=True):
-                found[rank] = shard
+            for of_result, shard in zip(shards_of, self.on_rank(rank, instruction, plan, wholes), strict=True):
+                of_result[rank] = shard
         for i, k, by in plan.reductions:
-            where, before = plan.results[i].placement, made[i]
-            made[i] = {r: slot.like() for r, slot in before.items()}
+            where, before = plan.results[i].placement, shards_of[i]
+            shards_of[i] = {r: slot.like() for r, slot in before.items()}
             self.close()
             if before:
                 attrs = {"where": where, "dims": (k,), "by": by}
-                self.append(AllReduceShards, list(before.values()), list(made[i].values()), attrs)
-        for slot, meta, shards in zip(instruction.outputs, plan.results, made, strict=True):
+                self.append(AllReduceShards, list(before.values()), list(shards_of[i].values()), attrs)
+        for slot, meta, shards in zip(instruction.outputs, plan.results, shards_of, strict=True):
             result = slot if are_alike(slot.device, meta) else slot.like(device=meta)
             self.shards[result] = shards
             if result is not slot:
@@ -317,11 +317,11 @@ class Lowering:
                 self.close()
             self.shards[y] = self.shards[known]
             return
-        kind = (*attrs.values(), phase, self.stage_of(y), y.dtype, x in self.varying, self.template.after)
-        if kind != self.kind or sum([slot.nbytes for slot in (y, *self.bucket)]) > MOST or y.nbytes > SMALL:
+        key = (*attrs.values(), phase, self.stage_of(y), y.dtype, x in self.varying, self.template.after)
+        if key != self.bucket_key or sum([slot.nbytes for slot in (y, *self.bucket)]) > MOST or y.nbytes > SMALL:
             self.close()
-        self.kind, made = kind, self.split(y)
-        if made:
+        self.bucket_key, shards = key, self.split(y)
+        if shards:
             operands, results = (list(self.shards[slot].values()) for slot in (x, y))
             self.append(AllReduceShards, operands, results, attrs, phase=phase, stage=self.stage_of(y))
             self.bucket[y] = self.instructions.pop()
@@ -534,10 +534,10 @@ def box_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta) -> tuple:
 @kernel("cpu", returns=True)
 def send_shards(*shards: Any, before: GlobalMeta, after: GlobalMeta, number: int) -> Any:
     """An empty array, as a sign that they are on their way."""
-    held = dict(zip(before.placement.owned, shards, strict=True))
+    local = dict(zip(before.placement.owned, shards, strict=True))
     for (sender, receiver), (part, _) in indices(before.shape, between(before, after)).items():
-        if sender in held and receiver not in held:
-            world.communicator().send(held[sender][part], receiver, number)
+        if sender in local and receiver not in local:
+            world.communicator().send(local[sender][part], receiver, number)
     return memory.empty((0,), before.dtype, of_array(shards[0]))
 
 
@@ -547,13 +547,13 @@ def receive_shards(
     *shards: Any, before: GlobalMeta, after: GlobalMeta, number: int, varies: bool, following: tuple | None = None
 ) -> tuple:
     """Of the ranks that this process owns."""
-    held, arrived = dict(zip(before.placement.owned, shards, strict=True)), landing(after)
+    local, arrived = dict(zip(before.placement.owned, shards, strict=True)), landing(after)
     for x in arrived.values():
         if P in after.sbp:
             memory.fill(x, 0)
     for sender, part, x in parts_for(arrived, before, after):
-        if sender in held:
-            memory.copy_into(x, held[sender][part])
+        if sender in local:
+            memory.copy_into(x, local[sender][part])
         else:
             world.communicator().receive(x, sender, number)
     if following is not None:

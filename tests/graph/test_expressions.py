@@ -16,8 +16,8 @@ import miniflow.formulas
 from miniflow.dispatch.dispatcher import Op
 from miniflow.graph.codegen import expressions
 from miniflow.graph.codegen.expressions import is_fusible
-from miniflow.graph.codegen.regions import fuse
 from miniflow.graph.ir import Instruction, Scalar, Slot
+from miniflow.graph.passes.elementwise_fusion import fuse
 from miniflow.graph.rewrite import Groups
 from miniflow.ops.pointwise import Pointwise
 

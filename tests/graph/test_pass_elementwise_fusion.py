@@ -11,9 +11,9 @@ from miniflow import nn
 from miniflow.backends.registry import KERNELS, Kernel
 from miniflow.graph import trace
 from miniflow.graph.codegen import expressions
-from miniflow.graph.codegen.regions import fuse
 from miniflow.graph.ir import BACKWARD, FORWARD
 from miniflow.graph.passes import elementwise_fusion
+from miniflow.graph.passes.elementwise_fusion import fuse
 from miniflow.graph.plan import plan
 from miniflow.graph.rewrite import Groups
 from miniflow.ops.matmul import Matmul

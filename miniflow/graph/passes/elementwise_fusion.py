@@ -19,12 +19,12 @@ leaves it to XLA and MLIR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from miniflow.backends.body import MOST_OPERANDS
 from miniflow.formulas.scalar import is_number
-from miniflow.graph.codegen.expressions import is_fusible
-from miniflow.graph.codegen.regions import fuse
+from miniflow.graph.codegen.expressions import Region, is_fusible
+from miniflow.graph.codegen.fused import FusedElementwise
 from miniflow.graph.ir import Instruction, Program, Slot
 from miniflow.graph.rewrite import Groups
 from miniflow.graph.uses import Uses
@@ -79,3 +79,31 @@ def numbers_of(instruction: Instruction) -> int:
     if "body" in instruction.attrs:
         return len(instruction.attrs["body"].numbers)
     return sum(map(is_number, (*instruction.inputs, *instruction.attrs.values())))
+
+
+def fuse(members: Sequence[Instruction], outputs: list[Slot]) -> Instruction:
+    """One instruction for several, which are in order; it returns these of their outputs."""
+    region = Region()
+    for instruction in members:
+        region.add(instruction)
+    return members[0].with_(
+        op=FusedElementwise,
+        inputs=list(region.inputs),
+        outputs=outputs,
+        attrs={"body": region.body(outputs)},
+        scope=common_scope(m.scope for m in members),
+        callers=[],
+    )
+
+
+def common_scope(scopes: Iterable[str]) -> str:
+    """The innermost module that holds all of these.
+
+    >>> common_scope(["model.0.fc", "model.0.act"])
+    'model.0'
+    """
+    first, *rest = [scope.split(".") if scope else [] for scope in scopes]
+    for other in rest:
+        while other[: len(first)] != first:
+            first = first[:-1]
+    return ".".join(first)

@@ -36,9 +36,9 @@ def scheduled(program: Program, schedule: Schedule) -> Program:
     first, last = numbers[0], numbers[-1] + 1
     for instruction in program.instructions[first:last]:
         tasks[Task(instruction.stage, instruction.phase, instruction.micro_batch)].append(instruction)
-    made = {slot: task for task, instructions in tasks.items() for i in instructions for slot in i.outputs}
+    maker_of = {slot: task for task, instructions in tasks.items() for i in instructions for slot in i.outputs}
     needs = {
-        task: {made[slot] for i in instructions for slot in i.waits_for if slot in made} - {task}
+        task: {maker_of[slot] for i in instructions for slot in i.waits_for if slot in maker_of} - {task}
         for task, instructions in tasks.items()
     }
     back = [(task.stage, n.stage) for task in needs for n in needs[task] if is_behind(n, task)]

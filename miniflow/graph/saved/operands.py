@@ -102,11 +102,11 @@ def laid_out(instruction: Instruction) -> list[Any]:
     """The layouts of the results; those that the file says are taken if they lie on the same placement."""
     arrays = [GlobalArray(x.device, {}) if isinstance(x, Slot) else x for x in instruction.inputs]
     results = make_plan(instruction.op, tuple(arrays), instruction.attrs).results
-    given = [slot.device for slot in instruction.outputs]
-    is_same = len(given) == len(results) and all(
-        mine.is_global and mine.placement == theirs.placement for mine, theirs in zip(given, results, strict=True)
+    stated = [slot.device for slot in instruction.outputs]
+    is_same = len(stated) == len(results) and all(
+        mine.is_global and mine.placement == theirs.placement for mine, theirs in zip(stated, results, strict=True)
     )
-    return given if is_same else results
+    return stated if is_same else results
 
 
 def check_kinds(instruction: Instruction) -> None:
@@ -150,14 +150,14 @@ def check_gradient(instruction: Instruction, makers: dict[Slot, Instruction]) ->
     """The gradient of an op that saves results for it alone, such as statistics or where maxima lie, has to be that of
     one instruction: with the operands, results and attributes of that, and cotangents of the shapes of its results."""
     attrs, forward = instruction.attrs, FORWARD_OF[instruction.op.__name__]
-    given = dict(zip(operand_names(instruction.op), [unboxed(x, makers) for x in instruction.inputs], strict=True))
-    maker = next((makers.get(x) for name, x in given.items() if name in forward.outputs[1:]), None)
+    operands = dict(zip(operand_names(instruction.op), [unboxed(x, makers) for x in instruction.inputs], strict=True))
+    maker = next((makers.get(x) for name, x in operands.items() if name in forward.outputs[1:]), None)
     require(maker is not None and maker.op is forward, f"operands that are not results of {forward.__name__}")
     known = dict(zip(operand_names(forward), [unboxed(x, makers) for x in maker.inputs], strict=True))
     known |= {"size": maker.inputs[0].shape[2:]} | maker.attrs | dict(zip(forward.outputs, maker.outputs, strict=True))
-    for name, value in {**given, **attrs}.items():
+    for name, value in {**operands, **attrs}.items():
         require(name not in known or value == known[name], f"another {name} than the {forward.__name__} before it")
-    for name, x in given.items():
+    for name, x in operands.items():
         result = known.get(name[1:], maker.outputs[0]) if name[0] == "d" and name not in known else x
         require(x is None or (x.shape, x.dtype) == (result.shape, result.dtype), f"a cotangent {name}: {x}")
 

@@ -64,26 +64,26 @@ TREES = {
 FORM = Form(Tree, parts_of, tree_of, TREES)
 
 
-def arranged(expected: Tree, given: Tree, tensors: list[Any]) -> list[Any] | None:
+def arranged(expected: Tree, called: Tree, tensors: list[Any]) -> list[Any] | None:
     """The tensors of a call in the order of the saved arguments; None if those have another structure.
 
     What has keys is matched by them, and classes of the same fields are taken for the same.
     """
-    if expected == given:
+    if expected == called:
         return tensors
-    if expected.kind != given.kind or expected.key != given.key or len(expected.children) != len(given.children):
+    if expected.kind != called.kind or expected.key != called.key or len(expected.children) != len(called.children):
         return None
-    if expected.kind in (SEQUENCE, CONSTANT) and expected.type is not given.type:
+    if expected.kind in (SEQUENCE, CONSTANT) and expected.type is not called.type:
         return None
     rest = iter(tensors)
-    parts = [(child, list(islice(rest, count(child)))) for child in given.children]
-    if expected.keys != given.keys:
-        by_key = dict(zip(given.keys, parts, strict=True))
+    parts = [(child, list(islice(rest, count(child)))) for child in called.children]
+    if expected.keys != called.keys:
+        by_key = dict(zip(called.keys, parts, strict=True))
         if by_key.keys() != set(expected.keys):
             return None
         parts = [by_key[key] for key in expected.keys]
-    found = [arranged(wanted, *part) for wanted, part in zip(expected.children, parts, strict=True)]
-    return None if None in found else [tensor for part in found for tensor in part]
+    tensors_of_parts = [arranged(wanted, *part) for wanted, part in zip(expected.children, parts, strict=True)]
+    return None if None in tensors_of_parts else [tensor for part in tensors_of_parts for tensor in part]
 
 
 def count(tree: Tree) -> int:

@@ -150,8 +150,8 @@ class Values:
         self.target = None if map_location is None else device(map_location)
         self.device = cache(self.read_device)
         self.scalars: dict[str, Scalar] = {}
-        self.shared: list[Any] = []  # values that keep their identity, in the order in which they were read
-        self.written: dict[Hashable, int] = {}  # and their numbers, in that in which they were written
+        self.shared: dict[str, Any] = {}  # values that keep their identity, of those that were read: "%0", "%1" ...
+        self.written: dict[Hashable, str] = {}  # and the names of those that were written
         self.tags: dict[type, str | None] = {}  # by the classes of values that were written
         self.forms = {
             "tuple": Form(tuple, list, tuple),
@@ -194,13 +194,13 @@ class Values:
             )
         form = self.forms[tag]
         if form.is_shared and value in self.written:
-            return f"%{self.written[value]}"
+            return self.written[value]
         parts = form.parts(value)
         if form.fields is not None:
             parts = {name: x for name, x in parts.items() if name not in form.defaults or x != form.defaults[name]}
         content = {tag: self.write(parts) if form.fields is None else each(self.write, parts)}
         if form.is_shared:
-            self.written[value] = len(self.written)
+            self.written[value] = f"%{len(self.written)}"
         return content
 
     def read(self, value: Any) -> Any:
@@ -211,7 +211,7 @@ class Values:
         """
         kind = type(value)
         if kind is str and is_bearable(value):
-            return value if value[:1] != "%" else self.shared_value(value)
+            return value if value[:1] != "%" else one_of(self.shared)(value)
         if kind is int and -(2**63) <= value < 2**64 or kind in (bool, float) or value is None:
             return value
         if kind is list:
@@ -222,19 +222,13 @@ class Values:
         if tag == "dict" and type(content) is dict and all(map(is_bearable, content)):
             return each(self.read, content)
         form = one_of(self.forms)(tag)
-        made = (
-            form.make(self.read(content)) if form.fields is None else form.make(**form.read_named(self.read, content))
-        )
+        if form.fields is None:
+            result = form.make(self.read(content))
+        else:
+            result = form.make(**form.read_named(self.read, content))
         if form.is_shared:
-            self.shared.append(made)
-        return made
-
-    def shared_value(self, name: str) -> Any:
-        """The value that "%5" stands for, which must have been read before."""
-        digits = name[1:]
-        if not digits.isascii() or not digits.isdecimal() or len(digits) > 12 or int(digits) >= len(self.shared):
-            refuse(name, "%n, with the number of something that was written before")
-        return self.shared[int(digits)]
+            self.shared[f"%{len(self.shared)}"] = result
+        return result
 
     def read_device(self, name: str) -> device:
         """A device of this machine."""
