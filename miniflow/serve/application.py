@@ -77,9 +77,8 @@ async def server(_: Request) -> Response:
 async def metadata(request: Request) -> Response:
     """The inputs and outputs of a model, which is ready; -1 stands for the size of a batch."""
     model = model_of(request)
-    rows = [-1] if model.most else []
     inputs, outputs = (
-        [{"name": name, "datatype": port.datatype, "shape": [*rows, *port.dims]} for name, port in ports.items()]
+        [{"name": name, "datatype": port.datatype, "shape": port.dims} for name, port in ports.items()]
         for ports in (model.inputs, model.outputs)
     )
     about = {"name": model.name, "versions": [str(model.version)], "platform": "miniflow"}

@@ -31,7 +31,7 @@ class Port(NamedTuple):
     Attributes:
         position: in the graph.
         datatype: as KServe calls it, "FP32".
-        shape: in the graph, without the rows of a batch.
+        shape: in the graph; -1 for the rows of a batch.
         dims: in requests and answers, of as many elements.
     """
 
@@ -82,14 +82,15 @@ class ServedModel:
         Raises:
             ArgumentError: for one that does not fit the graph.
         """
-        ports, kinds = {}, [(DATATYPES[slot.dtype], slot.shape[self._start :]) for slot in slots]
+        rows, ports = (-1,) * self._start, {}
+        kinds = [(DATATYPES[slot.dtype], (*rows, *slot.shape[self._start :])) for slot in slots]
         for i, tensor in enumerate(tensors):
             match = re.fullmatch(r"(?:INPUT|OUTPUT)_(\d{1,6})", tensor.name)
             position = int(match[1]) if match else i
             datatype, shape = kinds[position] if position < len(kinds) else ("", ())
-            dims = shape if -1 in tensor.dims else tuple(tensor.dims)  # -1 stands for any
+            dims = shape if -1 in tensor.dims else (*rows, *tensor.dims)  # -1 stands for any
             if datatype_of(tensor) != datatype or prod(dims) != prod(shape):
-                got = f"{tensor.name} of {datatype_of(tensor)} {list(tensor.dims)}"
+                got = f"{tensor.name} of {datatype_of(tensor)} {list(dims)}"
                 expected = ", ".join(f"{datatype} {list(shape)}" for datatype, shape in kinds)
                 raise ArgumentError(f"{self.name}: config.pbtxt has {got}; the graph has {expected}")
             ports[tensor.name] = Port(position, datatype, shape, dims)
@@ -112,7 +113,7 @@ class ServedModel:
             return [error] if len(requests) == 1 else [x for request in requests for x in self.answer([request])]
         sizes = [batch[0].shape[0] for batch in batches] if self.most else []
         parts = zip(*(split(y, sizes) for y in found), strict=True) if len(requests) > 1 else [found]
-        return [self._named(part) for part in parts]
+        return [{name: part[port.position].reshape(port.dims) for name, port in self.outputs.items()} for part in parts]
 
     def check(self, request: Request) -> list[Tensor]:
         """The inputs of a request by position.
@@ -120,20 +121,15 @@ class ServedModel:
         Raises:
             ArgumentError: for other names, datatypes or shapes than those of the model; says all of them.
         """
-        kinds = {name: (DATATYPES[x._array.dtype], tuple(x.shape[self._start :])) for name, x in request.items()}
         rows = {x.shape[0] if x.ndim else 0 for x in request.values()} if self.most else {0}
-        fits = kinds.keys() == self.inputs.keys() and len(rows) == 1 and self._start <= min(rows) <= self.most
-        for name, port in self.inputs.items() if fits else ():  # Triton reshapes by itself, where its config says so
-            fits = fits and kinds[name] in ((port.datatype, port.dims), (port.datatype, port.shape))
+        fits = request.keys() == self.inputs.keys() and len(rows) == 1 and self._start <= min(rows) <= self.most
+        for name, port in self.inputs.items() if fits else ():
+            shapes = [(*rows, *shape[1:]) if self.most else shape for shape in (port.dims, port.shape)]
+            # Triton reshapes by itself, where its config says so
+            fits = fits and DATATYPES[request[name]._array.dtype] == port.datatype and request[name].shape in shapes
         if not fits:
-            got = {name: f"{kinds[name][0]} {list(x.shape)}" for name, x in request.items()}
-            front, rows = ["rows"] * self._start, f" with 1 to {self.most} rows" * self._start
-            shapes = {name: ", ".join(map(str, [*front, *port.dims])) for name, port in self.inputs.items()}
-            expected = {name: f"{port.datatype} [{shapes[name]}]" for name, port in self.inputs.items()}
-            raise ArgumentError(f"{self.name}: got the inputs {got}; expected {expected}{rows}")
-        return [request[name].reshape(*request[name].shape[: self._start], *port.shape)
-                for name, port in self.inputs.items()]  # fmt: skip
-
-    def _named(self, found: Sequence[Tensor]) -> dict[str, Tensor]:
-        pairs = [(name, found[port.position], port.dims) for name, port in self.outputs.items()]
-        return {name: y.reshape(*y.shape[: self._start], *dims) for name, y, dims in pairs}
+            got = {name: f"{DATATYPES[x._array.dtype]} {list(x.shape)}" for name, x in request.items()}
+            expected = {name: f"{port.datatype} {list(port.dims)}" for name, port in self.inputs.items()}
+            why = f", -1 for 1 to {self.most} rows" if self.most else ""
+            raise ArgumentError(f"{self.name}: got the inputs {got}; expected {expected}{why}")
+        return [request[name].reshape(port.shape) for name, port in self.inputs.items()]

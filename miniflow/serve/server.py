@@ -25,13 +25,12 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 from miniflow.errors import ArgumentError, WorkerError
+from miniflow.serve.repository import MODEL
 from miniflow.serve.triton import RESTARTED
 
 STUB = "triton_python_backend_stub"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIBPYTHON = f"libpython{PYTHON}.so.1.0"
-# OneFlow's configs have `backend: "oneflow"`. A backend that is a model.py runs in Triton's Python backend.
-ONEFLOW = 'from miniflow.serve.triton import TritonPythonModel\n\n__all__ = ["TritonPythonModel"]\n'
 CLOSED = "shared-memory,model-repository,trace,logging"
 EXIT_SECONDS = 5  # for requests that are being answered
 
@@ -81,7 +80,8 @@ def layout(scratch: Path, server: Path, stub: Path, libpython: Path, models: Seq
     shutil.copytree(server.parents[1] / "backends" / "python", scratch / "backends" / "python")  # links are refused
     shutil.copy(stub, scratch / "backends" / "python")
     (scratch / "backends" / "oneflow").mkdir()
-    (scratch / "backends" / "oneflow" / "model.py").write_text(ONEFLOW, encoding="utf-8")
+    # OneFlow's configs have `backend: "oneflow"`. A backend that is a model.py runs in Triton's Python backend.
+    (scratch / "backends" / "oneflow" / "model.py").write_text(MODEL, encoding="utf-8")
     venv.create(scratch / "venv", symlinks=True)
     (packages,) = (scratch / "venv" / "lib").glob("python*/site-packages")
     paths = dict.fromkeys(map(os.path.abspath, [Path(__file__).parents[2], *sys.path]))
@@ -100,7 +100,7 @@ def started(models: Sequence[Path], host: str, port: int) -> Iterator[subprocess
 
     Raises:
         ArgumentError: see `find_triton`.
-        WorkerError: if Triton ends before it is ready; it has logged why.
+        WorkerError: if Triton ends before it is ready, or can load no model; it has logged why.
     """
     server, stub, libpython = find_triton()
     with tempfile.TemporaryDirectory(prefix="miniflow-serve-") as scratch:
@@ -119,10 +119,12 @@ def started(models: Sequence[Path], host: str, port: int) -> Iterator[subprocess
                 if process.poll() is not None:
                     raise WorkerError(f"serve: Triton ended with code {process.returncode}; it has logged why")
                 time.sleep(0.1)
-            for model in models:
-                if get(f"http://{host}:{port}/v2/models/{model.name}") is None:
-                    print(f"serve: {model.name} cannot be loaded; Triton has logged why", file=sys.stderr)
-                    shutil.rmtree(f"{scratch}/models/{model.name}")  # else Triton tries again each second
+            failed = [model for model in models if get(f"http://{host}:{port}/v2/models/{model.name}") is None]
+            if len(failed) == len(models):
+                raise WorkerError("serve: no model can be loaded; Triton has logged why")
+            for model in failed:
+                print(f"serve: {model.name} cannot be loaded; Triton has logged why", file=sys.stderr)
+                shutil.rmtree(f"{scratch}/models/{model.name}")  # else Triton tries again each second
             yield process
         finally:
             process.terminate()

@@ -52,7 +52,7 @@ WRONG = {
     "an input without name": ({"inputs": [{"shape": [1]}]}, "got name None; expected a string"),
     "a name that is no text": (changed(name=7), "got name 7; expected a string"),
     "another name": (changed(name="x"), "network: got the inputs {'x': 'FP32 [1, 1, 8, 8]'}; expected {'INPUT_0': "),
-    "no input": ({"inputs": []}, "got the inputs {}; expected {'INPUT_0': 'FP32 [rows, 1, 8, 8]'} with 1 to 8 rows"),
+    "no input": ({"inputs": []}, "got the inputs {}; expected {'INPUT_0': 'FP32 [-1, 1, 8, 8]'}, -1 for 1 to 8 rows"),
     "twice": (document(X) | {"inputs": [entry(0, X)] * 2}, "two inputs 'INPUT_0'; expected names that differ"),
     "no datatype": (without("datatype"), "got datatype None; expected a string"),
     "an unknown datatype": (changed(datatype="FP8"), "INPUT_0 of datatype 'FP8'; expected one of BOOL, UINT8"),
@@ -74,7 +74,7 @@ WRONG = {
     "a size without end": (changed(shape=[2**70]), "INPUT_0; expected 1180591620717411303424 values of FP32"),
     "another shape": (
         changed(shape=[1, 1, 4, 16], data=[0] * 64),
-        "got the inputs {'INPUT_0': 'FP32 [1, 1, 4, 16]'}; expected {'INPUT_0': 'FP32 [rows, 1, 8, 8]'}",
+        "got the inputs {'INPUT_0': 'FP32 [1, 1, 4, 16]'}; expected {'INPUT_0': 'FP32 [-1, 1, 8, 8]'}",
     ),
     "fewer numbers": (
         changed(data=[1.0]),

@@ -235,9 +235,9 @@ def test_training_graphs(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of FP32 \[4\]; the graph has FP32 \[3\], FP32 \[3\]"),
-        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of FP64 \[3\]; the graph has FP32 \[3\], FP32 \[3\]"),
-        ("INPUT_1", "INPUT_2", r"config.pbtxt has INPUT_2 of FP32 \[3\]; the graph has FP32 \[3\], FP32 \[3\]"),
+        ("dims: 3", "dims: 4", r"config.pbtxt has INPUT_0 of FP32 \[-1, 4\]; the graph has FP32 \[-1, 3\], FP32"),
+        ("TYPE_FP32", "TYPE_FP64", r"config.pbtxt has INPUT_0 of FP64 \[-1, 3\]; the graph has FP32 \[-1, 3\], FP32"),
+        ("INPUT_1", "INPUT_2", r"config.pbtxt has INPUT_2 of FP32 \[-1, 3\]; the graph has FP32 \[-1, 3\], FP32"),
         ("INPUT_1", "INPUT_0", r"config.pbtxt has the inputs \['INPUT_0'\]; expected 2 inputs, as the graph"),
         ("max_batch_size: 8", "max_batch_size: -1", "config.pbtxt has max_batch_size -1; expected 0 to 2147483647"),
         ("max_batch_size: 8", "max_batch_size 4", "cannot read .*config.pbtxt: 2:16"),

@@ -20,6 +20,7 @@ from checks import FRESH_SEED
 
 import miniflow as flow
 from miniflow import nn
+from miniflow.errors import WorkerError
 from miniflow.serialization.states import GRAPH
 from miniflow.serve import prepare
 from miniflow.serve.server import started
@@ -386,6 +387,15 @@ def test_one_command_serves(models, tmp_path_factory):
         Client(port).post("models/good/infer", "")
     files = {path.relative_to(models / "broken").as_posix() for path in (models / "broken").rglob("*.*")}
     assert files == {"config.pbtxt", "1/model.py", f"1/model/{GRAPH}"}  # it removes and writes nothing
+
+
+def test_a_server_of_no_model_ends(models, capfd):
+    with (
+        pytest.raises(WorkerError, match="serve: no model can be loaded; Triton has logged why"),
+        started([models / "broken"], "127.0.0.1", free_port()),
+    ):
+        pass
+    assert "failed to load 'broken' version 1: Internal: CheckpointError" in capfd.readouterr().err
 
 
 CONFIG = """
