@@ -66,7 +66,7 @@ from miniflow.graph.ir import Program
 from miniflow.graph.memory import MemoryReport
 from miniflow.graph.nested import Tree, check_arguments, constants, flatten
 from miniflow.graph.replay import Arena
-from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.graph_file import Parts
 from miniflow.graph.schedule import Schedule
 from miniflow.graph.state import load_state, parameter_names, parameters_of, save_state
 from miniflow.graph.trace import refuse_nesting

@@ -367,9 +367,9 @@ def scalars_in(value: Any) -> Iterator[Scalar]:
 
 
 def with_numbers(value: Any, numbers: dict[str, Any]) -> Any:
-    """An attribute with the numbers of this call in place of `Scalar`s."""
+    """An attribute with the numbers of this call in place of the `Scalar`s that have one."""
     if isinstance(value, Scalar):
-        return numbers[value.name]
+        return numbers.get(value.name, value)
     if isinstance(value, list | tuple) and any(True for _ in scalars_in(value)):
         return type(value)(with_numbers(part, numbers) for part in value)
     return value

@@ -38,7 +38,7 @@ from miniflow.graph.config import GraphConfig
 from miniflow.graph.graph import Graph
 from miniflow.graph.nested import check_arguments, flatten, unflatten
 from miniflow.graph.options import Option
-from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.graph_file import Parts
 from miniflow.graph.trace import record
 from miniflow.nn import init
 from miniflow.nn.modules.module import Module

@@ -29,7 +29,7 @@ from miniflow.graph.onnxruntime import engine_of
 from miniflow.graph.passes import run_passes
 from miniflow.graph.replay import Arena, Replay
 from miniflow.graph.resized import resized
-from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.graph_file import Parts
 from miniflow.graph.saved.schedules import step
 from miniflow.graph.saved.trees import arranged, describe
 from miniflow.tensor import Tensor

@@ -28,8 +28,7 @@ from miniflow.graph.loaded import LoadedGraph
 from miniflow.graph.nested import DICT, SEQUENCE
 from miniflow.graph.overlap import sharing
 from miniflow.graph.replay import check_state
-from miniflow.graph.saved.graph_file import SCALE, GraphFile, Numbers, Stored
-from miniflow.graph.saved.parts import Parts
+from miniflow.graph.saved.graph_file import SCALE, GraphFile, Numbers, Parts, Stored
 from miniflow.graph.saved.trees import count, describe
 from miniflow.graph.saved.values import FAILURES, Refused, refuse
 from miniflow.parallel import world

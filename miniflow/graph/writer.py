@@ -148,10 +148,6 @@ class Writer:
         """Let `slot` lie in `array` at every call."""
         self.names[slot] = self.constant(array, "a")
 
-    def array(self, slot: Slot) -> Any:
-        """The array of a slot that never changes."""
-        return self.namespace[self.names[slot]]
-
     def variable(self, slot: Slot) -> str:
         """A local variable for a slot."""
         name = self.names[slot] = f"v{len(self.names)}"
@@ -233,7 +229,7 @@ class Writer:
         output = instruction.output
         kernel = kernel_of(output.device.type, instruction.op.__name__).run
         if output not in self.plan.dynamic:
-            self.fix(output, kernel(self.array(instruction.inputs[0]), **instruction.attrs))
+            self.fix(output, kernel(self.namespace[self.names[instruction.inputs[0]]], **instruction.attrs))
             return
         operands = self.operands(instruction)
         arguments = ", ".join([*operands, *self.keywords(instruction)])
@@ -302,7 +298,7 @@ class Writer:
 
     def listed(self, names: list[str]) -> str:
         """A list of arrays; one of arrays that never change is made once."""
-        if all(name in self.namespace or name == "None" for name in names):
+        if self.never_change([name for name in names if name != "None"]):
             return self.constant([self.namespace.get(name) for name in names])
         return f"[{', '.join(names)}]"
 

@@ -33,8 +33,8 @@ from miniflow.graph.ir import (
     UPDATE,
     Instruction,
     Program,
+    Scalar,
     Slot,
-    scalars_in,
     substitute,
     with_numbers,
 )
@@ -113,7 +113,7 @@ class Accumulation:
         copy = {state: self._latest(slot) for state, slot in self.carried.items()} if step else {}
         self.copies.append(copy)
         copy |= {slot: self._part(slot, step) for slot in self.inputs}
-        draws = self._draws(step, body)
+        draws = self._draws(step)
         for instruction in body:
             outputs = [slot.like() for slot in instruction.outputs]
             attrs = {name: with_numbers(value, draws) for name, value in instruction.attrs.items()}
@@ -162,15 +162,11 @@ class Accumulation:
         joined = parts[0].like(shape=shape)
         return parts[0] if len(parts) == 1 else self._emit(Cat, parts, joined, FORWARD, dim=0, sizes=sizes)
 
-    def _draws(self, step: int, body: list[Instruction]) -> dict[str, Any]:
-        """What replaces each scalar in a micro-step, by its name: draws are those that follow the step before."""
+    def _draws(self, step: int) -> dict[str, Scalar]:
+        """What replaces the scalars of draws in a micro-step, by name: its draws follow those of the step before."""
         each = len(self.program.draws.generators)
-        scalars = {s.name: s for i in body for value in i.attrs.values() for s in scalars_in(value)}
-        for name in scalars:
-            kind, number, *part = name.split(".")
-            if kind == "draw":
-                scalars[name] = self.draws.scalars(int(number) + step * each)[part == ["offset"]]
-        return scalars
+        pairs = [(self.program.draws.scalars(n), self.draws.scalars(n + step * each)) for n in range(each)]
+        return {before.name: now for pair in pairs for before, now in zip(*pair, strict=True)}
 
     def _add_to_sums(self, slots: Iterable[Slot], place: Instruction | None = None) -> None:
         copy = self.copies[-1]

@@ -25,7 +25,7 @@ draws of a call: each from a generator, null being the default one. For `late_re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType
 from typing import Any
@@ -43,12 +43,12 @@ from miniflow.graph.saved import attributes as kinds
 from miniflow.graph.saved import schedules, trees
 from miniflow.graph.saved.attributes import among, instance, integer, require, several
 from miniflow.graph.saved.operands import check_instruction
-from miniflow.graph.saved.parts import Parts
 from miniflow.graph.saved.values import DTYPES, NAMES, Form, Values, layout_of, one_of, refuse
 from miniflow.graph.trace import of_rank_0
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.promotion import ToDevice
 from miniflow.ops.shape import Clone
+from miniflow.optim.lr_scheduler.base import LRScheduler
 from miniflow.tensor import Tensor
 
 SCALE = "grad_scaler.scale"  # the name of the number that a scaler gives
@@ -82,6 +82,32 @@ CONFIG = {  # the options that passes read; most of them refuse themselves what 
     "checkpoint_scopes": instance(list), "disabled_passes": instance(list), "sparse_parameters": instance(list),
     "outputs_buffer_size": is_count, "pipeline_schedule": is_text,
 }  # fmt: skip
+
+
+@dataclass
+class Parts:
+    """All that is needed to run a graph without its code.
+
+    Attributes:
+        program: as recorded, before all passes.
+        config: what the passes are told.
+        arguments: the tree of `(args, kwargs)` of a call.
+        results: the tree of what a call returns.
+        skipper: the scaler that decides by the last output of the program, a bool, whether the step was left out; None
+            if there is no such output.
+        schedules: those that each call steps, with the numbers of their optimizers.
+        numbers: of a loaded graph, the values of scalars by name.
+    """
+
+    program: Program
+    config: GraphConfig
+    arguments: Tree
+    results: Tree
+    skipper: GradScaler | None = None
+    schedules: list[tuple[int, LRScheduler]] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
 GRAPHS = {
     "numbers": is_dict, "skipper": instance(GradScaler, NoneType), "program": instance(Program),
     "config": instance(GraphConfig), "schedules": several(schedules.is_numbered), "arguments": instance(Tree),
@@ -126,7 +152,7 @@ class GraphFile(Values):
         self.arrays = dict(arrays or {})
         self.array_names: dict[Any, str] = {}  # for those of tensors
         self.makers: dict[Slot, Instruction] = {}
-        self.numbers: dict[str, Any] = {}  # what the scalars are now; those of draws stand for themselves
+        self.numbers: dict[str, Any] = {}  # what the scalars are now, but for those of draws
         self.forms = {
             "slot": Form(Slot, parts_of_slot, self.slot, SLOTS, is_shared=True),
             "instruction": Form.of(Instruction, self.instruction, **INSTRUCTIONS),
@@ -186,9 +212,7 @@ class GraphFile(Values):
         """The draws of a call, whose seeds and offsets attributes may name."""
         require(several(instance(Generator, NoneType))(generators), f"generators {generators}")
         draws = Draws([generator or default_generator for generator in generators])
-        scalars = {scalar.name: scalar for i in range(len(generators)) for scalar in draws.scalars(i)}
-        self.scalars |= scalars
-        self.numbers |= scalars
+        self.scalars |= {scalar.name: scalar for i in range(len(generators)) for scalar in draws.scalars(i)}
         return draws
 
     def variable(self, numbers: dict[str, Any]) -> dict[str, Any]:

@@ -24,12 +24,9 @@ from miniflow.graph.saved.values import FAILURES, Refused, layout_of, refuse
 from miniflow.nn.utils.clip_grad import ClipGradNorm
 from miniflow.ops.gather import check_reach
 from miniflow.ops.indexing import picked_shape
-from miniflow.ops.losses import CrossEntropy
-from miniflow.ops.normalization import LayerNorm
 from miniflow.ops.pointwise import Pointwise
-from miniflow.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from miniflow.ops.pooling import AdaptiveAvgPool2d, AvgPool2d
 from miniflow.ops.promotion import ToDevice
-from miniflow.ops.recurrence import Recurrent
 from miniflow.ops.views import IntoZeros, sliced_shape
 from miniflow.parallel.dispatch import make_plan
 from miniflow.parallel.global_array import GlobalArray
@@ -55,7 +52,7 @@ def check_instruction(instruction: Instruction, numbers: dict[str, Any], makers:
         check_attributes(op, {name: with_numbers(value, numbers) for name, value in instruction.attrs.items()})
         expected = inferred(instruction)
         check_operands(op, instruction.inputs, instruction.attrs)
-        if op.__name__ in FORWARD_OF:
+        if op.__name__ in OF_ONE_FORWARD:
             check_gradient(instruction, makers)
     except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
@@ -149,7 +146,7 @@ def check_groups(instruction: Instruction) -> None:
 def check_gradient(instruction: Instruction, makers: dict[Slot, Instruction]) -> None:
     """The gradient of an op that saves results for it alone, such as statistics or where maxima lie, has to be that of
     one instruction: with the operands, results and attributes of that, and cotangents of the shapes of its results."""
-    attrs, forward = instruction.attrs, FORWARD_OF[instruction.op.__name__]
+    attrs, forward = instruction.attrs, Op.by_name[instruction.op.__name__.removesuffix("Grad")]
     operands = dict(zip(operand_names(instruction.op), [unboxed(x, makers) for x in instruction.inputs], strict=True))
     maker = next((makers.get(x) for name, x in operands.items() if name in forward.outputs[1:]), None)
     require(maker is not None and maker.op is forward, f"operands that are not results of {forward.__name__}")
@@ -239,8 +236,7 @@ def check_operands(op: type[Op], operands: list[Any], attrs: dict[str, Any]) -> 
     RULES.get(op.__name__, lambda *_, **__: None)(*operands, **attrs)
 
 
-FORWARD_OF = {"CrossEntropyGrad": CrossEntropy, "LayerNormGrad": LayerNorm, "MaxPool2dGrad": MaxPool2d,
-              "RecurrentGrad": Recurrent}  # fmt: skip
+OF_ONE_FORWARD = ("CrossEntropyGrad", "LayerNormGrad", "MaxPool2dGrad", "RecurrentGrad")
 RULES: dict[str, Callable[..., None]] = {
     "AdaptiveAvgPool2dGrad": lambda dy, *, size: adjoint(
         dy, AdaptiveAvgPool2d, (*dy.shape[:2], *size), output_size=dy.shape[2:]
