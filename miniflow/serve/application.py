@@ -5,7 +5,6 @@ For laptops and lessons. It needs starlette and uvicorn: `pip install "miniflow-
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import threading
@@ -89,7 +88,7 @@ async def infer(request: Request) -> Response:
     """The answer of a model, in a batch with others that wait."""
     model = model_of(request)
     asked, inputs = read(await body_of(request, model), request.headers.get(HEADER))
-    answer = await asyncio.wrap_future(request.app.state.batches[model.name].answer(inputs))
+    answer = await request.app.state.batches[model.name].answer(inputs)
     content, size = write(asked, answer, model.name, model.version)
     if size is None:
         return Response(content, media_type="application/json")

@@ -205,6 +205,17 @@ def test_a_fault_of_the_server_is_answered_and_passes(tmp_path):
         assert_close(outputs_of(infer(client, "model", document(flow.ones(1, 3))))["OUTPUT_0"], graph(flow.ones(1, 3)))
 
 
+def test_an_application_answers_in_one_event_loop_after_another(tmp_path):
+    graph, x = Step(nn.Linear(3, 2)), flow.randn(1, 3)
+    graph(flow.ones(4, 3))
+    graph.save(tmp_path / "model", serve=True)
+    application = app(tmp_path)
+    for _ in range(3):
+        with TestClient(application) as client:
+            for _ in range(2):
+                assert_close(outputs_of(infer(client, "model", document(x)))["OUTPUT_0"], graph(x))
+
+
 def test_models_answer_while_another_one_computes(tmp_path):
     for name in ("slow", "quick"):
         graph = Step(nn.Linear(3, 2))
