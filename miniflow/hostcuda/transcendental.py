@@ -14,13 +14,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from llvmlite import ir
 from numba import types
-from numba.extending import overload, register_jitable
+from numba.extending import intrinsic, overload, register_jitable
 
 __all__ = ["erf", "exp", "log", "tanh"]
 f32 = np.float32
-OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}
-"""Only a * b + c -> fma: the range reduction of exp must not be reassociated."""
+OPTIONS = {"fastmath": False, "error_model": "numpy", "cache": True}
+"""LLVM contracts nothing by itself: what it would choose depends on the rest of the loop, and so would the bits."""
 
 ONE, TWO, HALF, ZERO = f32(1), f32(2), f32(0.5), f32(0)
 INFINITY, NAN = f32(np.inf), f32(np.nan)
@@ -49,13 +50,26 @@ C0, C1, C2, C3 = f32(-0.333332956), f32(0.133323446), f32(-0.0538798012), f32(0.
 C4, C5, C6 = f32(-0.00794610567), f32(0.00230136397), f32(-0.000358451827)
 
 
+@intrinsic
+def fmuladd(typingctx, x, y, z):
+    """x y + z in float32, rounded once where the processor has an instruction for it, else twice."""
+
+    def codegen(context, builder, signature, args):
+        single = ir.FloatType()
+        kind = ir.FunctionType(single, [single] * 3)
+        return builder.call(builder.module.declare_intrinsic("llvm.fmuladd", [single], kind), args)
+
+    return types.float32(types.float32, types.float32, types.float32), codegen
+
+
 @register_jitable(**OPTIONS)
 def exp_reduced(x):
-    """x = n ln 2 + r with |r| <= ln 2 / 2: (e^r, n), of which e^x is 2^n e^r."""
-    shifted = f32(x * LOG2_E + ROUND)
+    """x = n ln 2 + r with |r| <= ln 2 / 2: (e^r, n), of which e^x is 2^n e^r = 2^n (1 + r + r^2 E(r))."""
+    shifted = f32(fmuladd(x, LOG2_E, ROUND))
     n = shifted - ROUND
-    r = (x - n * LN2_HIGH) - n * LN2_LOW
-    return ONE + r + r * r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6)))), shifted.view(np.int32) - ROUND_BITS
+    r = fmuladd(-n, LN2_LOW, fmuladd(-n, LN2_HIGH, x))
+    y = fmuladd(r, fmuladd(r, fmuladd(r, fmuladd(r, E6, E5), E4), E3), E2)
+    return fmuladd(r * r, y, ONE + r), shifted.view(np.int32) - ROUND_BITS
 
 
 def exp_float32(x):
@@ -82,9 +96,10 @@ def log_float32(x):
     exponent = np.int32(np.int32(bits - SQRT_HALF_BITS) >> MANTISSA_BITS)
     r = np.int32(bits - np.int32(exponent << MANTISSA_BITS)).view(np.float32) - ONE
     e = f32(exponent) - (EXPONENT_OF_UP if small else ZERO)
-    p = P0 + r * (P1 + r * (P2 + r * (P3 + r * (P4 + r * (P5 + r * (P6 + r * P7))))))
+    p = fmuladd(r, fmuladd(r, fmuladd(r, fmuladd(r, P7, P6), P5), P4), P3)
+    p = fmuladd(r, fmuladd(r, fmuladd(r, p, P2), P1), P0)
     t = r * r
-    y = (r - (HALF * t - (t * r * p + e * LN2_LOW))) + e * LN2_HIGH
+    y = fmuladd(e, LN2_HIGH, r - fmuladd(HALF, t, -fmuladd(t * r, p, e * LN2_LOW)))
     y = NAN if x < ZERO else y
     y = -INFINITY if x == ZERO else y
     return x if (x == INFINITY) | (x != x) else y
@@ -93,10 +108,12 @@ def log_float32(x):
 def erf_float32(x):
     """Up to 1, x + x A(x^2); beyond, 1 - erfc |x| with erfc t = exp(B(t)), and the sign of x."""
     t = x * x
-    near = x + x * (A0 + t * (A1 + t * (A2 + t * (A3 + t * (A4 + t * (A5 + t * A6))))))
+    near = fmuladd(t, fmuladd(t, fmuladd(t, fmuladd(t, A6, A5), A4), A3), A2)
+    near = fmuladd(x, fmuladd(t, fmuladd(t, near, A1), A0), x)
     a = abs(x)
     t = ERF_LIMIT if a > ERF_LIMIT else a
-    far = ONE - exp_nonpositive_float32(B0 + t * (B1 + t * (B2 + t * (B3 + t * (B4 + t * (B5 + t * B6))))))
+    far = fmuladd(t, fmuladd(t, fmuladd(t, fmuladd(t, B6, B5), B4), B3), B2)
+    far = ONE - exp_nonpositive_float32(fmuladd(t, fmuladd(t, far, B1), B0))
     far = far if x > ZERO else -far
     return near if a < ONE else far
 
@@ -104,7 +121,8 @@ def erf_float32(x):
 def tanh_float32(x):
     """Up to 1, x + x^3 C(x^2); beyond, 1 - 2 e / (1 + e) with e = exp(-2 |x|), and the sign of x."""
     t = x * x
-    near = x + x * t * (C0 + t * (C1 + t * (C2 + t * (C3 + t * (C4 + t * (C5 + t * C6))))))
+    near = fmuladd(t, fmuladd(t, fmuladd(t, fmuladd(t, C6, C5), C4), C3), C2)
+    near = fmuladd(x * t, fmuladd(t, fmuladd(t, near, C1), C0), x)
     a = abs(x)
     e = exp_nonpositive_float32(-TWO * a)
     far = ONE - TWO * e / (ONE + e)

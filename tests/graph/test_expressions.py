@@ -1,12 +1,14 @@
 """Every pointwise operator that can be fused: in a region it gives what its own kernel gives, on both devices."""
 
 import importlib
+import math
 import pkgutil
 import sys
 
 import numpy as np
 import op_classes
 import pytest
+from numba import njit
 from numba.core.dispatcher import Dispatcher
 from programs import ProgramBuilder, assert_same_results, op_names
 
@@ -19,6 +21,7 @@ from miniflow.graph.codegen.expressions import is_fusible
 from miniflow.graph.ir import Instruction, Scalar, Slot
 from miniflow.graph.passes.elementwise_fusion import fuse
 from miniflow.graph.rewrite import Groups
+from miniflow.hostcuda import transcendental
 from miniflow.ops.pointwise import Pointwise
 
 OF_NUMPY = {"Exp", "Log", "Tanh"}  # their own kernels are other than those of a region
@@ -90,6 +93,16 @@ def test_compiled_functions_choose_their_rounding():
         "first_outside"
     }  # of integers
     assert not inherit, f"without fastmath: {inherit}"
+
+
+@pytest.mark.parametrize("name", transcendental.__all__)
+def test_what_is_contracted_does_not_depend_on_the_rest_of_a_loop(name):
+    """LLVM contracts a product that is used once; two of equal form may become one vector, which is used twice."""
+    function = getattr(transcendental, name)
+    compiled = njit(lambda x: function(x), error_model="numpy")
+    assert abs(compiled(np.float32(0.75)) - getattr(math, name)(0.75)) < 2e-7
+    (text,) = compiled.inspect_llvm().values()
+    assert "@llvm.fmuladd" in text and " contract " not in text and " fast " not in text
 
 
 def test_on_cuda():
