@@ -15,10 +15,10 @@ from miniflow.errors import GraphError, GraphTraceError
 from miniflow.graph.accesses import reads_noted
 from miniflow.graph.attributes import GraphAttributes
 from miniflow.graph.describe import io_lines, meta, module_head, parameter_lines
-from miniflow.graph.ir import BUFFER, INPUT, OPTIMIZER, PARAMETER, UPDATE, Program, Scalar, Slot
+from miniflow.graph.ir import INPUT, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, named_leaves, unflatten
 from miniflow.graph.schedule import stages_of
-from miniflow.graph.state import module_names, parameter_names, parameters_of, states_of
+from miniflow.graph.state import module_names, parameter_names, parameters_of, tensors_of
 from miniflow.graph.trace import Tracer
 from miniflow.graph.uses import Uses
 from miniflow.nn.modules.hooks import call_with_hooks
@@ -80,21 +80,10 @@ class Recording(Tracer):
         inputs = [(name, *micro(tensor_meta, steps, name)) for tensor_meta, name in zip(metas, names, strict=True)]
         no_cpu, no_cuda = (autocast(device_type, enabled=False) for device_type in ("cpu", "cuda"))
         with enable_grad(), no_cpu, no_cuda, reads_noted((Module, GraphAttributes)):
-            program = self.record(self._step, inputs, list(self._states()))
+            program = self.record(self._step, inputs, list(tensors_of(self.graph)))
         if program.is_global:
             self._check_stages(program)
         return self._give_own_memory(program)
-
-    def _states(self) -> Iterator[tuple[str, str, Tensor]]:
-        """Name, kind and tensor of everything that is known to live on."""
-        for module, path in self.modules.items():
-            yield from ((f"{path}.{name}", PARAMETER, p) for name, p in module._parameters.items() if p is not None)
-            yield from ((f"{path}.{name}", BUFFER, b) for name, b in module._buffers.items() if b is not None)
-        names = parameter_names(self.graph)
-        for optimizer in self.graph._optimizers:
-            for p in parameters_of(optimizer):
-                yield names[p], PARAMETER, p
-                yield from ((name, OPTIMIZER, value) for name, value in states_of(optimizer, p, names[p]).items())
 
     # the step
 

@@ -8,11 +8,12 @@ System-Train-TrainStep    how many steps were done, those left out for an overfl
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from miniflow.errors import CheckpointError, GraphError
 from miniflow.graph.block import unwrap
+from miniflow.graph.ir import BUFFER, OPTIMIZER, PARAMETER
 from miniflow.nn.modules.module import Module
 from miniflow.nn.modules.state import IncompatibleKeys, load
 from miniflow.ops.creation import tensor
@@ -48,28 +49,36 @@ def module_names(blocks: Mapping[str, Module]) -> dict[Module, str]:
     return names
 
 
+def tensors_of(graph: Graph) -> Iterator[tuple[str, str, Tensor]]:
+    """Name, kind and tensor of everything that lives on from call to call; what is shared comes under each name."""
+    names: dict[Tensor, str] = {}
+    for module, path in module_names(graph._blocks).items():
+        for kind, table in ((PARAMETER, module._parameters), (BUFFER, module._buffers)):
+            for key, value in table.items():
+                if value is not None:
+                    names.setdefault(value, f"{path}.{key}")
+                    yield f"{path}.{key}", kind, value
+    for number, optimizer in enumerate(graph._optimizers):
+        for i, p in enumerate(parameters_of(optimizer)):
+            name = names.setdefault(p, f"optimizer.{number}.param.{i}")
+            yield name, PARAMETER, p
+            for key, value in optimizer.state.get(p, {}).items():
+                if isinstance(value, Tensor):
+                    yield f"{name}{LABELS.get(key, f'-{key}')}", OPTIMIZER, value
+
+
 def parameter_names(graph: Graph) -> dict[Tensor, str]:
     """All parameters of modules and optimizers with their names; shared ones under their first name."""
     names: dict[Tensor, str] = {}
-    for module, path in module_names(graph._blocks).items():
-        for name, p in module._parameters.items():
-            if p is not None:
-                names.setdefault(p, f"{path}.{name}")
-    for number, optimizer in enumerate(graph._optimizers):
-        for i, p in enumerate(parameters_of(optimizer)):
-            names.setdefault(p, f"optimizer.{number}.param.{i}")
+    for name, kind, value in tensors_of(graph):
+        if kind == PARAMETER:
+            names.setdefault(value, name)
     return names
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """The parameters of all groups of an optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def states_of(optimizer: Optimizer, p: Tensor, name: str) -> dict[str, Tensor]:
-    """The tensors that an optimizer remembers about a parameter, whose name is given, by their names."""
-    state = optimizer.state.get(p, {}).items()
-    return {f"{name}{LABELS.get(key, f'-{key}')}": value for key, value in state if isinstance(value, Tensor)}
 
 
 def save_state(graph: Graph) -> OrderedDict[str, Any]:
@@ -88,12 +97,9 @@ def save_state(graph: Graph) -> OrderedDict[str, Any]:
 
 def _training_state(graph: Graph) -> dict[str, Tensor]:
     """Tensors of optimizers, which share their memory, and copies of the numbers."""
-    names = parameter_names(graph)
-    state: dict[str, Tensor] = {}
     for optimizer in graph._optimizers:
         optimizer.create_state()
-        for p in parameters_of(optimizer):
-            state |= {name: value.detach() for name, value in states_of(optimizer, p, names[p]).items()}
+    state = {name: value.detach() for name, kind, value in tensors_of(graph) if kind == OPTIMIZER}
     state[TRAIN_STEP] = tensor([graph._train_step])
     scaler = graph._grad_scaler.state_dict() if graph._grad_scaler is not None else {}
     if scaler:
