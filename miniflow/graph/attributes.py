@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from miniflow.dispatch.tape import modes, note_change
 from miniflow.graph import describe
-from miniflow.graph.block import GraphModule, ProxyModule, unwrap
+from miniflow.graph.block import ProxyModule, unwrap
 from miniflow.graph.config import GraphConfig
 from miniflow.graph.state import module_names
 from miniflow.nn.modules.module import Module
@@ -103,17 +103,6 @@ class GraphAttributes:
         """Forget what was compiled; the next call says why it compiles again."""
         if self._last is not None:
             self.__dict__.update(_plans=[], _last=None, _forgotten=why)
-
-    def _options_of(self, module: Module) -> GraphModule:
-        if module not in self._options:
-            self._options[module] = GraphModule()
-        return self._options[module]
-
-    def _checkpoint_scopes(self) -> frozenset[str]:
-        """The names of the modules whose options ask for checkpointing."""
-        names = module_names(self._blocks)
-        flagged = (module for module, options in self._options.items() if options.activation_checkpointing)
-        return frozenset(names[module] for module in flagged if module in names)
 
     def _module_text(self, module: Module) -> str:
         return describe.module_text(self, module, module_names(self._blocks).get(module, "?"))

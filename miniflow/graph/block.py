@@ -170,7 +170,7 @@ def options_of(graph: Graph, module: Module) -> GraphModule:
             f"{graph.name}: got the options of a {type(module).__name__} that is not a module of the graph; expected "
             "one of those that it has, and a slice is a new one: set the options of its modules one by one"
         )
-    return graph._options_of(module)
+    return graph._options.setdefault(module, GraphModule())
 
 
 def unwrap(value: Any) -> Any:

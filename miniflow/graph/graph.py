@@ -68,7 +68,7 @@ from miniflow.graph.nested import Tree, check_arguments, constants, flatten
 from miniflow.graph.replay import Arena
 from miniflow.graph.saved.graph_file import Parts
 from miniflow.graph.schedule import Schedule
-from miniflow.graph.state import load_state, parameter_names, parameters_of, save_state
+from miniflow.graph.state import load_state, module_names, parameter_names, parameters_of, save_state
 from miniflow.graph.trace import refuse_nesting
 from miniflow.nn.modules.state import IncompatibleKeys
 from miniflow.optim.lr_scheduler.base import LRScheduler
@@ -299,9 +299,10 @@ class Graph(GraphAttributes, DebugOutput):
 
     def _full_config(self) -> GraphConfig:
         """The options with what modules and optimizers of this graph add to them: graphs may share one config."""
-        config, names = copy.copy(self.config), parameter_names(self)
+        config, modules, names = copy.copy(self.config), module_names(self._blocks), parameter_names(self)
         config._set_training(self.training)
-        config.checkpoint_scopes |= self._checkpoint_scopes()
+        flagged = [module for module, options in self._options.items() if options.activation_checkpointing]
+        config.checkpoint_scopes |= {modules[module] for module in flagged if module in modules}
         for optimizer, is_sparse in zip(self._optimizers, self._sparse, strict=True):
             if is_sparse:
                 config.sparse_parameters |= {names[p] for p in parameters_of(optimizer)}
