@@ -24,7 +24,6 @@ from miniflow.graph.nested import DICT, LEAF, SEQUENCE, Tree, flatten, unflatten
 from miniflow.graph.passes import PassRecord, run_passes, zero
 from miniflow.graph.recording import Recording
 from miniflow.graph.replay import Replay
-from miniflow.graph.schedule import Task
 from miniflow.graph.snapshot import ABSENT
 from miniflow.ops.convolution import Conv2d, Conv2dDataGrad, Conv2dWeightGrad
 from miniflow.tensor import Tensor
@@ -144,7 +143,7 @@ class Compiled:
 
     def run(self, arrays: list[Any], drawn: list[tuple[int, int]] | None = None) -> Any:
         """One call: what `build` returned, with the values of this call; `drawn` are its random draws, made before."""
-        return self._finish(self.replay(arrays, drawn))
+        return self.finish(self.replay(arrays, drawn))
 
     def _assign(self) -> None:
         """What `build` assigns to attributes without reading them."""
@@ -154,13 +153,7 @@ class Compiled:
                 items.pop(key) if snapshot.value is ABSENT else items.update({key: snapshot.value})
                 note_change()
 
-    def run_timed(self, arrays: list[Any]) -> dict[Task, float]:
-        """One call, and how long each task of the pipeline took."""
-        outputs, seconds = self.replay.timed(self.config, arrays)
-        self._finish(outputs)
-        return seconds
-
-    def _finish(self, outputs: list[Any]) -> Any:
+    def finish(self, outputs: list[Any]) -> Any:
         """What the call returns, after a replay with these outputs."""
         if self.recording.accesses.effects:
             self._assign()

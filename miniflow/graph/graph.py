@@ -540,12 +540,15 @@ class Graph(GraphAttributes, DebugOutput):
         Raises:
             GraphError: before the first call, if none is made, and for a graph without a pipeline.
         """
+        seconds = None
         if not args and not kwargs:
-            plan, seconds = self._require_plan("schedule"), None
+            plan = self._require_plan("schedule")
         else:
             with self._initialised()._lock:
                 plan, arrays = self._find(args, self._in_order(kwargs))
-                seconds = plan.run_timed(arrays) if plan.program.stages > 1 else None
+                if plan.program.stages > 1:
+                    outputs, seconds = plan.replay.timed(plan.config, arrays)
+                    plan.finish(outputs)
         if plan.program.stages == 1:
             raise GraphError(
                 f"{self.name}.schedule: there is no pipeline; expected modules on several placements, "

@@ -323,7 +323,8 @@ def get_variable(
             "flow.constant_initializer(value)"
         )
     with _variables_lock:
-        variable = known_variable(job, name)
+        of_job = {} if job.graph is None else job.graph.variables._parameters  # also what was forgotten since
+        variable = of_job.get(name, _variables.get(name))
         if variable is None:
             if shape is None:
                 raise ShapeError(f"get_variable: there is no variable {name!r} yet, and no shape to make it of")
@@ -341,12 +342,6 @@ def get_variable(
         )
     job.variables[name] = variable
     return variable
-
-
-def known_variable(job: Job, name: str) -> Parameter | None:
-    """The variable of that name which the job has, also one that `clear_default_session` forgot, or that there is."""
-    of_graph = {} if job.graph is None else job.graph.variables._parameters
-    return of_graph.get(name, _variables.get(name))
 
 
 def new_variable(shape: tuple[int, ...], variable_dtype: dtype, initializer: Initializer, trainable: bool) -> Parameter:
