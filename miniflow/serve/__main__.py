@@ -81,30 +81,30 @@ def example(url: str, about: dict[str, Any]) -> str:
     return f"for example:\n    python -c {shlex.quote(program)} | curl -d @- {url}/v2/models/{about['name']}/infer"
 
 
-def serve(models: Sequence[Path], engine: str, host: str, port: int) -> int:
-    """Serve until Ctrl-C or SIGTERM; print where, and a request for each model that answers. Returns the exit code."""
+def serve(models: Sequence[Path], engine: str, host: str, port: int) -> None:
+    """Serve until KeyboardInterrupt, or SIGTERM; print where, and a request for each model that answers."""
     server, (host, port) = import_module(ENGINES[engine]), free_address(host, port)
     url = f"http://{host}:{port}"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with server.started(models, host, port) as running:
-            for about in filter(None, [get(f"{url}/v2/models/{model.name}") for model in models]):
-                print(f"{about['name']} answers, {example(url, about)}")
-            print(f"{get(f'{url}/v2')['name']} listens on {url}; Ctrl-C ends it.", flush=True)
-            return running.wait()
-    except KeyboardInterrupt:
-        return 0
+    with server.started(models, host, port) as running:
+        for about in filter(None, [get(f"{url}/v2/models/{model.name}") for model in models]):
+            print(f"{about['name']} answers, {example(url, about)}")
+        print(f"{engine} listens on {url}; Ctrl-C ends it.", flush=True)
+        running.wait()
+        raise WorkerError(f"serve: {engine} has ended by itself; expected it to answer until Ctrl-C")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prepare the models, and serve them until Ctrl-C. Returns the exit code."""
+    """Prepare the models, and serve them until Ctrl-C or SIGTERM. Returns the exit code."""
     options = parse(arguments)
     engines = dict.fromkeys(options.enable_openvino, "openvino") | dict.fromkeys(options.enable_tensorrt, "tensorrt")
     try:
         models = prepare(options.models, names=options.names, max_batch_size=options.max_batch_size, engines=engines)
         if options.only_prepare:
             return int(models != models_in(options.models))
-        return serve(models, options.engine or default_engine(), options.http_address, options.http_port)
+        serve(models, options.engine or default_engine(), options.http_address, options.http_port)
+    except KeyboardInterrupt:
+        return 0
     except (*FAILURES, WorkerError) as error:
         print(error, file=sys.stderr)
     except ImportError as error:

@@ -53,7 +53,7 @@ def test_it_says_where_answers_and_ends(tmp_path, end):
     graphs = save_models(tmp_path)
     (tmp_path / "half" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
     with serving(tmp_path) as (process, lines):
-        url = re.search(r"miniflow listens on (http://127\.0\.0\.1:\d+); Ctrl-C ends it\.", lines[-1])[1]
+        url = re.search(r"python listens on (http://127\.0\.0\.1:\d+); Ctrl-C ends it\.", lines[-1])[1]
         examples = [line for line in lines if "curl" in line]
         assert len(examples) == 2 and lines[0] == "mixed answers, for example:\n"
         found = json.loads(subprocess.run(examples[1], shell=True, capture_output=True, check=True).stdout)

@@ -389,6 +389,22 @@ def test_one_command_serves(models, tmp_path_factory):
     assert files == {"config.pbtxt", "1/model.py", f"1/model/{GRAPH}"}  # it removes and writes nothing
 
 
+def test_a_server_that_is_killed_is_told(models):
+    command = [sys.executable, "-m", "miniflow.serve", str(models / "good"), "--engine", "triton", "--http-port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert any("triton listens on http://127.0.0.1:" in line for line in iter(process.stdout.readline, ""))
+        children = " ".join(path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/children")).split()
+        (triton,) = [x for x in children if "--http-port" in Path(f"/proc/{x}/cmdline").read_text()]
+        os.kill(int(triton), signal.SIGKILL)
+        errors = process.communicate(timeout=60)[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.endswith("serve: triton has ended by itself; expected it to answer until Ctrl-C\n")
+
+
 def test_a_server_of_no_model_ends(models, capfd):
     with (
         pytest.raises(WorkerError, match="serve: no model can be loaded; Triton has logged why"),
