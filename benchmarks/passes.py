@@ -111,6 +111,8 @@ def pointwise(flow: Any) -> tuple:
     return Gate(), None, (flow.rand(1_000_000),)
 
 
+# these put all in order too, if they make one instruction of several
+MERGING = ("normalization_activation", "cast_scale", "multi_tensor_update", "elementwise_fusion")
 ROWS: list[tuple[str, Callable, tuple[str, ...]]] = [  # pass, workload, other passes that are off in both graphs
     ("cse", rotary, ()),
     ("add_to_output", tied, ()),
@@ -121,7 +123,7 @@ ROWS: list[tuple[str, Callable, tuple[str, ...]]] = [  # pass, workload, other p
     ("fused_update", scaled, ()),
     ("multi_tensor_update", deep, ()),
     ("elementwise_fusion", pointwise, ()),
-    ("schedule", digits, ()),
+    ("schedule", digits, MERGING),
     ("memory_planning", digits, ()),
 ]
 
