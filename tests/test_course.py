@@ -262,6 +262,17 @@ def test_list_remembers_what_was_checked(tmp_path, monkeypatch):
     assert report.remembered(found) == first and len(calls) == 2
 
 
+def test_checks_that_cannot_be_read_say_why(monkeypatch):
+    found = LESSONS["01_storage"]
+    outcomes = run(found, "solution", options=["--nonsense"])
+    assert [outcome.task for outcome in outcomes] == found.tasks
+    for outcome in outcomes:
+        assert outcome.outcome == "error" and "exit status 4\n" in outcome.message and "--nonsense" in outcome.message
+    monkeypatch.setattr(report, "run", lambda of, which, options: outcomes)
+    assert [outcome.task for outcome in report.tasks_of(found, "solution", "1.2")] == ["1.2"]
+    assert len(report.tasks_of(found, "solution")) == len(found.tasks)
+
+
 DISHONEST = {  # what is added to a solution of lesson 1, the task that is not passed, and words of the message
     "NumPy's own": (
         "def broadcast_shape(a, b):\n    return np.broadcast_shapes(a, b)\n", "1.4", ": broadcast_shapes. Hint",

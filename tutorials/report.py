@@ -76,7 +76,7 @@ def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = L
         text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
     entries = [json.loads(line) for line in lines]
     if not entries:  # the checks could not be read
-        return [Outcome(task, "error", end or text[-2000:], "") for task in of.tasks]
+        return [Outcome(task, "error", f"{end}\n{text[-2000:]}".strip(), "") for task in of.tasks]
     return complete(entries, end)
 
 
@@ -165,7 +165,8 @@ def digest(found: Lesson) -> str:
 
 def tasks_of(found: Lesson, path: str, task: str | None = None) -> list[Outcome]:
     """One outcome for each task of a lesson, or that of one task."""
-    return by_task(run(found, path, options=[f"--task={task}"] if task else []))
+    tasks = by_task(run(found, path, options=[f"--task={task}"] if task else []))
+    return [one for one in tasks if task is None or one.task in (task, "")]
 
 
 def check(which: int | str, implementation_of: str | None = None, picture: str | Path | None = None) -> bool:
