@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 from miniflow.hostcuda.aliases import values_of
 from miniflow.hostcuda.purity import is_pure
 from miniflow.hostcuda.signs import CASTS, dotted, is_metadata, is_natural
-from miniflow.hostcuda.syntax import COORDINATES, statements, target_names
+from miniflow.hostcuda.syntax import COORDINATES, fold_operation, integer_literal, literal, statements, target_names
 
 DEPTH = 20
+LINEAR = ast.Add | ast.Sub | ast.Mult
 
 
 class Affine:
@@ -58,14 +59,23 @@ class Affine:
             return None
         if isinstance(node, ast.Name):
             return self._of_name(node.id, axis, depth)
-        if isinstance(node, ast.BinOp):
-            return self._of_operation(node, axis, depth)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, LINEAR):
+            coefficient = growth(node, lambda part: number(self.stride(part, axis, depth + 1)))
+            return coefficient and literal(coefficient)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.stride(node.operand, axis, depth + 1)
             return None if inner is None else -inner
         if isinstance(node, ast.Call) and dotted(node.func) in CASTS and len(node.args) == 1:
             return self.stride(node.args[0], axis, depth + 1)
         return 0 if self.is_constant(node, axis, depth) else None
+
+    def moves(self, node: ast.Subscript, axis: str) -> bool | None:
+        """Whether an access moves by one element along an axis; None if it moves otherwise."""
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        strides = [self.stride(i, axis) for i in index]
+        if strides == [0] * len(index):
+            return False
+        return True if strides == [0] * (len(index) - 1) + [1] else None
 
     def is_constant(self, node: ast.AST, axis: str, depth: int = 0) -> bool:
         """Whether an expression has one value for all threads along an axis."""
@@ -94,22 +104,6 @@ class Affine:
             return 0 if strides == [0] else None
         return strides[0] if strides[1:] == [0] * (len(strides) - 1) else None
 
-    def _of_operation(self, node: ast.BinOp, axis: str, depth: int) -> int | None:
-        left, right = self.stride(node.left, axis, depth + 1), self.stride(node.right, axis, depth + 1)
-        if left is None or right is None:
-            return None
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if left == right == 0:
-            return 0
-        if isinstance(node.op, ast.Mult):
-            for constant, other in ((node.left, right), (node.right, left)):
-                if isinstance(constant, ast.Constant) and type(constant.value) is int:
-                    return constant.value * other
-        return None
-
     # properties of all values of a variable
 
     def _greatest_fixed_point(self, assumed: set[str], holds: Callable, ignore_stop: bool = False) -> set[str]:
@@ -128,6 +122,25 @@ class Affine:
             args = loop.iter.args
             values = [*values, *((args[: len(args) > 1] + args[2:]) if ignore_stop else args)]
         return all(v is None or holds(v, known) for v in values)
+
+
+def number(value: int | None) -> ast.expr | None:
+    """An integer as an expression; None for None."""
+    return None if value is None else integer_literal(value)
+
+
+def growth(node: ast.expr, of_part: Callable[[ast.expr], ast.expr | None]) -> ast.expr | None:
+    """By how much an expression grows, if that is known of the parts of which it is a sum, difference or multiple."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, LINEAR):
+        return of_part(node)
+    left, right = growth(node.left, of_part), growth(node.right, of_part)
+    if left is None or right is None:
+        return None
+    if not isinstance(node.op, ast.Mult):
+        return fold_operation(ast.BinOp(left, node.op, right))
+    if literal(left) == 0:
+        return right if literal(right) == 0 else fold_operation(ast.BinOp(node.left, node.op, right))
+    return fold_operation(ast.BinOp(left, node.op, node.right)) if literal(right) == 0 else None
 
 
 def is_range(node: ast.expr) -> bool:

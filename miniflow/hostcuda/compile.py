@@ -52,7 +52,6 @@ from miniflow.hostcuda.inline import Expander
 from miniflow.hostcuda.interchange import interchange
 from miniflow.hostcuda.names import DeviceFunction, normalise
 from miniflow.hostcuda.one_thread import one_thread
-from miniflow.hostcuda.region_tree import lower_divergent_ranges
 from miniflow.hostcuda.signs import METADATA, dotted
 from miniflow.hostcuda.source import is_own
 from miniflow.hostcuda.spinning import CountRounds
@@ -183,8 +182,6 @@ class Translation:
         tree, compilation, divergence = self.tree, self.compilation, self.divergence
         count_with_range(tree, compilation, self._affine())
         divergence.update()
-        while lower_divergent_ranges(tree.body, divergence, compilation):
-            divergence.update()
         interchange(tree, compilation, divergence, self._affine(), "xy" if self.rank.axes > 1 else "x")
         divergence.update()
 

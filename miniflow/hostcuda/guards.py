@@ -10,8 +10,8 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from miniflow.hostcuda.affine import Affine, is_integer, names_of
-from miniflow.hostcuda.syntax import Replace, fold_operation, literal, name
+from miniflow.hostcuda.affine import Affine, growth, is_integer, names_of
+from miniflow.hostcuda.syntax import Replace, literal, name
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.NotEq: ast.Eq, ast.Eq: ast.NotEq}
 ENDS = {  # comparison of a loop's variable with a bound -> the ends that it sets, and whether behind the bound
@@ -109,7 +109,7 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], resul
     left, operator, right = compared
     if thread in names_of(right):  # bound < value
         left, right, operator = right, left, MIRRORED[operator]
-    step = growth(left, thread)
+    step = growth(left, lambda node: own_growth(node, thread))
     by_one = affine.stride(left, "x" if thread == "lane" else thread[-1]) == 1 or (step and literal(step)) == 1
     step = ast.Constant(1) if by_one else step
     in_left, in_right = names_of(left) & THREAD_VARIABLES, names_of(right) & THREAD_VARIABLES
@@ -131,20 +131,11 @@ def _limit(part: ast.expr, thread: str, affine: Affine, uniform: set[str], resul
     return by_one
 
 
-def growth(node: ast.expr, variable: str) -> ast.expr | None:
-    """The coefficient of a variable in an expression; None if it is not a multiple of it plus something."""
-    if variable not in names_of(node) or isinstance(node, ast.Name):
+def own_growth(node: ast.expr, variable: str) -> ast.expr | None:
+    """By how much a part of an expression grows with a variable: 1 if it is this variable; None if it has it inside."""
+    if isinstance(node, ast.Name) or variable not in names_of(node):
         return ast.Constant(int(isinstance(node, ast.Name) and node.id == variable))
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-        return None
-    left, right = growth(node.left, variable), growth(node.right, variable)
-    if left is None or right is None:
-        return None
-    if not isinstance(node.op, ast.Mult):
-        return fold_operation(ast.BinOp(left, node.op, right))
-    if literal(left) == 0:
-        return fold_operation(ast.BinOp(node.left, node.op, right))
-    return fold_operation(ast.BinOp(left, node.op, node.right)) if literal(right) == 0 else None
+    return None
 
 
 THREAD_VARIABLES = {"threadIdx_x", "threadIdx_y", "threadIdx_z", "lane", "warp", "thread"}

@@ -178,18 +178,10 @@ class Interchange:
                     return False
                 accesses.append(node)
         for axis in self.axes:
-            moves = [self.moves(node, axis) for node in accesses]
+            moves = [self.affine.moves(node, axis) for node in accesses]
             if None not in moves and (any(moves) or self._is_private(loop)):
                 return True
         return False
-
-    def moves(self, node: ast.Subscript, axis: str) -> bool | None:
-        """Whether an access moves by one element along an axis; None if it moves otherwise."""
-        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        strides = [self.affine.stride(i, axis) for i in index]
-        if strides == [0] * len(index):
-            return False
-        return True if strides == [0] * (len(index) - 1) + [1] else None
 
     def _is_private(self, loop: ast.For) -> bool:
         """Whether every thread adds up values of its own, though all read the same elements."""

@@ -228,8 +228,6 @@ class Rematerialiser:
         self.definition: dict[str, tuple[ast.stmt, tuple[ast.stmt, ...]]] = {}
         self.tree = tree
         self._locate(tree.body, ())
-        self.flows: dict[int, set[str]] = {}
-        self.names: dict[int, dict[str, int]] = {}
 
     def _locate(self, block: list[ast.stmt], loops: tuple[ast.stmt, ...]) -> None:
         for statement in block:
@@ -330,11 +328,8 @@ class Rematerialiser:
 
     def _lives_in_one_iteration(self, variable: str, loop: ast.stmt) -> bool:
         """Whether a variable is set and read in the same round of a loop, and nowhere else."""
-        if id(loop) not in self.names:
-            self.flows[id(loop)] = Flow(loop.body).exposed
-            self.names[id(loop)] = Counter(names_in(loop.body))
-        inside = self.names[id(loop)].get(variable, 0)
-        return inside == self.divergence.occurrences[variable] and variable not in self.flows[id(loop)]
+        inside = Counter(names_in(loop.body))[variable]
+        return inside == self.divergence.occurrences[variable] and variable not in Flow(loop.body).exposed
 
 
 def is_view(node: ast.expr, tuples: set[str]) -> bool:

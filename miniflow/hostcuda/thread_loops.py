@@ -401,10 +401,8 @@ class ThreadLoops:
         scores = dict.fromkeys("xy", 0)
         for node in (n for t in nodes if isinstance(t, Threads) for s in t.statements for n in ast.walk(s)):
             if isinstance(node, ast.Subscript) and not is_metadata(node):
-                index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                 for axis in scores:
-                    strides = [self.affine.stride(i, axis) for i in index]
-                    scores[axis] += strides == [0] * (len(index) - 1) + [1]
+                    scores[axis] += self.affine.moves(node, axis) is True
         return scores["y"] > scores["x"]
 
     def _is_recomputed(self, statement: ast.stmt, region: list[ast.stmt]) -> bool:
