@@ -134,6 +134,18 @@ def written_twice(document):
     program["writes"] = {"pairs": []}
 
 
+def written_from_elsewhere(document):
+    """The first bias gets a value on another device."""
+    program = program_in(document)
+    slots = len(program["inputs"]) + len(program["states"])
+    slots += sum(len(i["instruction"]["outputs"]) for i in program["instructions"])
+    slots += len(program["constants"]["pairs"])
+    attrs = {"dict": {"source": {"device": "cpu"}, "target": {"device": "cuda:0"}}}
+    moved = {"op": {"op": "ToDevice"}, "inputs": ["%3"], "attrs": attrs, "outputs": [ELSEWHERE]}
+    program["instructions"].append({"instruction": moved})
+    program["writes"]["pairs"] = [["%3", f"%{slots}"]]
+
+
 def exchanged(document):
     """The values of two biases."""
     pairs = program_in(document)["tensors"]["pairs"]
@@ -141,6 +153,7 @@ def exchanged(document):
 
 
 BIAS = {"slot": {"shape": [10], "dtype": "float32", "device": "cpu"}}
+ELSEWHERE = {"slot": {"shape": [4], "dtype": "float32", "device": "cuda:0"}}
 HOSTILE = {
     "unknown op": (
         change("instructions", 0, "op", value={"op": "system"}), r"instructions\[0\].op: got 'system'; expected one of"
@@ -182,6 +195,7 @@ HOSTILE = {
     "a rate as offset": (attribute("Dropout", "offset", {"scalar": "optimizer.0.0.lr"}), "offset=0.1"),
     "an update of another shape": (change("instructions", "op:SgdUpdate", "inputs", 1, value="%0"), "for one param"),
     "write to no state": (change("writes", 0, 0, value="%0"), "<- Slot"),
+    "write from another device": (written_from_elsewhere, "expected a value for .* on its device"),
     "write of another shape": (change("writes", 0, 1, value="%0"), "<- Slot"),
     "write of three": (change("writes", 0, value=["%2"] * 3), r"writes: ValueError: .*has length 3; 2 is required"),
     "late read of no input": (change("late_reads", value=[[2, "%2"]]), r"got \(2, Slot.*; expected an input, and a st"),

@@ -68,6 +68,15 @@ def test_three_in_a_row_are_a_pair_and_one():
     assert_same_results(before, after, special=True)
 
 
+def test_two_scales_are_not_taken_together():
+    b = ProgramBuilder()
+    x = b.input(2, 3, dtype="float16")
+    before = b.build(b(Div, b(Mul, b(Cast, x, dtype=FLOAT32), 0.5), 3.0))
+    after = assert_unchanged(before, cast_scale.run)
+    assert op_names(after) == ["fused_elementwise", "div"]
+    assert_same_results(before, after, special=True)
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_random_programs_keep_their_results(number, seed):
     before = random_program(100 * seed + number)
