@@ -112,10 +112,9 @@ def keep(path: Path, text: str) -> str:
 
 
 @cache
-def package_digest() -> str:
-    """A digest of this package, so that a changed one does not find what the old one wrote."""
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join(module.read_bytes() for module in sorted(folder.glob("*.py")))).hexdigest()
+def package_digest(folder: Path = Path(__file__).parent) -> str:
+    """A digest of this package, or of a wider one, so that a changed one does not find what the old one wrote."""
+    return hashlib.sha256(b"".join(module.read_bytes() for module in sorted(folder.rglob("*.py")))).hexdigest()
 
 
 @cache

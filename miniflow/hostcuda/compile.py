@@ -204,9 +204,11 @@ class Translation:
         written = self._emitter(self.storage, self._affine(), arrays, self.rank).write()
         functions = self._functions()
         sites = f"SITES = {self.compilation.sites}\n\n\n" if self.compilation.boundscheck else ""
-        # numba loads recursive functions with addresses of old, and kernels that are injected depend on their globals
+        # numba loads recursive functions with addresses of old; functions of numba depend on their globals, those of
+        # this package on its text, which is in the key
         cached = not any(device.recursive for device in self.compilation.devices)
-        cached &= not any(hasattr(value, "py_func") for value in self.compilation.injected.values())
+        functions_of_numba = [f.py_func for f in self.compilation.injected.values() if hasattr(f, "py_func")]
+        cached &= all(is_own(f) and f.__closure__ is None for f in functions_of_numba)
         return self._head() + functions + sites + f"@njit(cache={cached}, no_cfunc_wrapper=True, **OPTIONS)\n" + written
 
     def _emitter(self, storage: Storage, *args: Any) -> Emitter:

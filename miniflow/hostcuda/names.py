@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ from numba.core import types
 from numba.np import numpy_support
 
 from miniflow.hostcuda import runtime
+from miniflow.hostcuda.cache import PACKAGE, package_digest
 from miniflow.hostcuda.constants import propagate_constants
 from miniflow.hostcuda.intrinsic import Intrinsic
 from miniflow.hostcuda.libdevice import COUNTERPARTS
@@ -36,7 +38,7 @@ from miniflow.hostcuda.references import (
     libdevice_call,
     literal_of,
 )
-from miniflow.hostcuda.source import UNKNOWN, Source, read, resolve
+from miniflow.hostcuda.source import UNKNOWN, Source, is_own, read, resolve
 from miniflow.hostcuda.syntax import (
     COORDINATES,
     MARK,
@@ -585,6 +587,8 @@ class Normaliser(ast.NodeTransformer):
         except (OSError, TypeError):
             self._depend_on(repr(value))
         self._depend_on([repr(c.cell_contents) for c in getattr(function, "__closure__", None) or ()])
+        if is_own(function):
+            self._depend_on(package_digest(Path(PACKAGE)))
         variable = self.compilation.fresh(getattr(value, "__name__", getattr(node, "id", "injected")))
         self.compilation.injected[variable] = value
         return variable

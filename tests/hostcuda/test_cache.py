@@ -371,3 +371,19 @@ def test_functions_that_several_processes_compiled_stay_apart(chosen, tmp_path):
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     erf, log = math.erf(0.5), math.log(0.5)
     np.testing.assert_allclose([float(n) for n in ran.stdout.split()], [erf, log, erf + 2 * log], rtol=1e-14)
+
+
+def test_functions_of_the_package_that_a_kernel_calls_are_kept_with_it(chosen):
+    """A second process finds the machine code of a kernel that draws random numbers by functions of numba."""
+    program = "import miniflow as flow; flow.manual_seed(1); print(flow.rand(5, device='cuda').tolist())"
+    environment = os.environ | {"MINIFLOW_CUDA": "host"}
+
+    def ran():
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300
+        )
+        codes = chosen.rglob("uniform_*.nbc")
+        return done.stdout, done.stderr, {path: path.stat().st_mtime_ns for path in codes}
+
+    first, second = ran(), ran()
+    assert first == second and first[0].startswith("[0.") and len(first[2]) == 1
