@@ -25,6 +25,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from numbers import Integral
 from typing import Any
 
 from numpy import ufunc
@@ -34,8 +35,8 @@ from miniflow.backends.runtime_defaults import user_level
 from miniflow.dispatch.context_decorator import ContextDecorator
 from miniflow.dispatch.dispatcher import Op, is_array
 from miniflow.dispatch.tape import modes
-from miniflow.errors import ArgumentError
-from miniflow.serialization.atomic import replacing
+from miniflow.errors import ArgumentError, ArgumentTypeError, refusal
+from miniflow.serialization.atomic import replacing, writing
 
 FLOPS: dict[str, Callable[..., int]] = {  # operator -> of result, operands and attributes; a multiply-add counts as two
     "Matmul": lambda y, a, b, *, transpose_x, **_: 2 * prod(y.shape) * a.shape[-2 if transpose_x else -1],
@@ -71,6 +72,17 @@ class ProfilerAction(enum.Enum):
 RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
+def _require(condition: bool, op: str, expected: str, **got: Any) -> None:
+    if not condition:
+        raise refusal(ArgumentTypeError, op, expected, **got)
+
+
+def _require_integers(op: str, **numbers: Any) -> None:
+    for name, number in numbers.items():
+        fits = isinstance(number, Integral) and not isinstance(number, bool)
+        _require(fits, op, "an integer", **{name: number})
+
+
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
@@ -82,7 +94,9 @@ def schedule(
 
     Raises:
         ArgumentError: for a negative number, or no active step.
+        ArgumentTypeError: for what is no integer.
     """
+    _require_integers("schedule", wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
     if min(wait, warmup, repeat, skip_first) < 0 or active < 1:
         raise ArgumentError(
             f"schedule: got wait={wait}, warmup={warmup}, active={active}, repeat={repeat}, skip_first={skip_first}; "
@@ -184,7 +198,9 @@ class EventList(list):
 
         Raises:
             ArgumentError: for another attribute.
+            ArgumentTypeError: for a limit that is no integer.
         """
+        _require_integers("table", row_limit=row_limit)
         if sort_by not in (None, *SORTABLE):
             raise ArgumentError(f"table: got sort_by={sort_by!r}; expected one of {', '.join(SORTABLE)}")
         rows = self if sort_by is None else sorted(self, key=lambda row: getattr(row, sort_by), reverse=True)
@@ -261,6 +277,7 @@ class profile:
 
     Raises:
         ArgumentError: if another profile is on.
+        ArgumentTypeError: for activities of another type, or a schedule or `on_trace_ready` that cannot be called.
 
     Source: `torch.profiler.profile`.
     """
@@ -278,9 +295,11 @@ class profile:
         with_stack: bool = False,
         with_flops: bool = False,
     ):
-        for activity in activities or ():
-            if not isinstance(activity, ProfilerActivity):
-                raise ArgumentError(f"profile: got the activity {activity!r}; expected a ProfilerActivity")
+        fits = isinstance(activities, Iterable) and all(isinstance(one, ProfilerActivity) for one in activities)
+        expected = "some of ProfilerActivity, as in [ProfilerActivity.CPU]"
+        _require(fits or activities is None, "profile", expected, activities=activities)
+        for name, value in {"schedule": schedule, "on_trace_ready": on_trace_ready}.items():
+            _require(value is None or callable(value), "profile", "a function", **{name: value})
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops = with_stack, with_flops
@@ -300,10 +319,19 @@ class profile:
         for op in self._tables:
             op.kernels = _TimedKernels(op)
         modes.profiler = self
-        self._begin_step()
+        try:
+            self._begin_step()
+        except BaseException:
+            self._restore()
+            raise
 
     def step(self) -> None:
-        """Say that a step of training ends and the next begins."""
+        """Say that a step of training ends and the next begins.
+
+        Raises:
+            ArgumentError: if it is not on in this thread.
+        """
+        self._require_on("step")
         self._end_step()
         self.step_num += 1
         self._begin_step()
@@ -314,9 +342,17 @@ class profile:
         Raises:
             ArgumentError: if it is not on in this thread.
         """
+        self._require_on("stop")
+        try:
+            self._end_step(last=True)
+        finally:
+            self._restore()
+
+    def _require_on(self, method: str) -> None:
         if modes.profiler is not self:
-            raise ArgumentError("profile.stop: it is not on in this thread; call start() first")
-        self._end_step(last=True)
+            raise ArgumentError(f"profile.{method}: it is not on in this thread; call start() first")
+
+    def _restore(self) -> None:
         modes.profiler = None
         for op, kernels in self._tables.items():
             op.kernels = kernels
@@ -332,6 +368,8 @@ class profile:
     def _begin_step(self) -> None:
         goes_on = self.action is ProfilerAction.RECORD
         self.action = ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
+        expected = f"a ProfilerAction for step {self.step_num}"
+        _require(isinstance(self.action, ProfilerAction), "profile.schedule", expected, result=self.action)
         if self.action in RECORDING and not goes_on:  # until then the events of the last cycle can be looked at
             self._events.clear()
         if self.schedule is not None or self.step_num:
@@ -407,7 +445,11 @@ class profile:
         Args:
             group_by_input_shape: those of other shapes apart; they have to be recorded.
             group_by_stack_n: those of other lines apart, if not 0.
+
+        Raises:
+            ArgumentTypeError: for a number that is no integer.
         """
+        _require_integers("key_averages", group_by_stack_n=group_by_stack_n)
         rows: dict[tuple, EventAverage] = {}
         for event in self.events():
             key = (
@@ -422,10 +464,12 @@ class profile:
         """Write the events as JSON that chrome://tracing and ui.perfetto.dev draw.
 
         Raises:
-            OSError: if the file cannot be written.
+            FileWriteError: if the file cannot be written.
+            ArgumentTypeError: for what is no path.
 
         Source: Google, "Trace Event Format", complete events.
         """
+        _require(isinstance(path, str | os.PathLike), "export_chrome_trace", "a path", path=path)
         events = [
             {
                 "name": event.name,
@@ -448,17 +492,21 @@ class profile:
             }
             for event in self.events()
         ]
-        with replacing(path) as temporary:
+        with writing("export_chrome_trace", path), replacing(path) as temporary:
             temporary.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
 
 class record_function(ContextDecorator):
     """A range of that name in the profile that is on, if one is; also decorates functions.
 
+    Raises:
+        ArgumentTypeError: for a name that is no text.
+
     Source: `torch.profiler.record_function`.
     """
 
     def __init__(self, name: str, args: str | None = None):
+        _require(isinstance(name, str), "record_function", 'a text, as in record_function("forward")', name=name)
         self.name = name if args is None else f"{name}({args})"
 
     def clone(self) -> record_function:

@@ -10,7 +10,7 @@ from checks import assert_same
 import miniflow as flow
 from miniflow import nn
 from miniflow.dispatch.dispatcher import Op
-from miniflow.errors import ArgumentError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, FileWriteError, ShapeError
 from miniflow.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
 
@@ -277,6 +277,62 @@ def test_what_schedule_refuses(options):
         schedule(**options)
 
 
-def test_what_profile_refuses():
-    with pytest.raises(ArgumentError, match="got the activity 'cpu'; expected a ProfilerActivity"):
-        profile(activities=["cpu"])
+def averages():
+    """Those of a profile of one operator."""
+    with profile() as prof:
+        flow.ones(2).exp()
+    return prof.key_averages()
+
+
+CPU = ProfilerActivity.CPU
+REFUSED = {  # what is called, and the words of its error
+    "names": (lambda: profile(activities=["cpu"]), r"profile: got activities=\['cpu'\]; expected some of Prof"),
+    "no list": (lambda: profile(activities=CPU), r"=<ProfilerActivity.CPU: 0>; .* in \[ProfilerActivity.CPU\]"),
+    "no schedule": (lambda: profile(schedule=3), "profile: got schedule=3; expected a function"),
+    "no handler": (lambda: profile(on_trace_ready="t.json"), "got on_trace_ready='t.json'; expected a function"),
+    "steps": (lambda: schedule(wait="a", warmup=0, active=1), "schedule: got wait='a'; expected an integer"),
+    "half a step": (lambda: schedule(wait=0, warmup=0, active=1.5), "schedule: got active=1.5; expected an integer"),
+    "rows": (lambda: averages().table(row_limit="a"), "table: got row_limit='a'; expected an integer"),
+    "all rows": (lambda: averages().table(row_limit=None), "table: got row_limit=None; expected an integer"),
+    "stacks": (
+        lambda: profile().key_averages(group_by_stack_n="a"), "key_averages: got group_by_stack_n='a'; expected an int"
+    ),
+    "a number as path": (lambda: profile().export_chrome_trace(5), "export_chrome_trace: got path=5; expected a path"),
+    "no name": (lambda: record_function(3), "record_function: got name=3; expected a text"),
+    "a function as name": (lambda: record_function(print), r'got name=<built-in .* as in record_function\("forward"\)'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_what_is_of_another_type(option):
+    call, message = REFUSED[option]
+    with pytest.raises(ArgumentTypeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["no/such/t.json", "."])
+def test_a_trace_that_cannot_be_written(tmp_path, name):
+    path = tmp_path / name
+    with pytest.raises(FileWriteError, match=rf"export_chrome_trace: cannot write {path}: .*; expected room") as raised:
+        profile().export_chrome_trace(path)
+    assert ".tmp" not in str(raised.value) and list(tmp_path.iterdir()) == []
+
+
+FAILING = {
+    "a schedule of nothing": ({"schedule": lambda step: None}, ArgumentTypeError, "result=None; expected a Prof"),
+    "a schedule that fails": ({"schedule": lambda step: step // 0}, ZeroDivisionError, "by zero"),
+    "a handler that fails": ({"on_trace_ready": lambda prof: {}["trace"]}, KeyError, "trace"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", FAILING)
+def test_what_a_user_gave_may_fail_and_leaves_no_profile_behind(way):
+    options, error, message = FAILING[way]
+    with pytest.raises(error, match=message), profile(**options):
+        pass
+    assert "exp" in [row.key for row in averages()]
+
+
+def test_a_step_of_a_profile_that_is_not_on():
+    with pytest.raises(ArgumentError, match=r"profile.step: it is not on in this thread; call start\(\) first"):
+        profile().step()

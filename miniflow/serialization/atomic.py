@@ -107,8 +107,9 @@ def writing(op: str, path: str | os.PathLike) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error  # without the name of a temporary file
         raise FileWriteError(
-            f"{op}: cannot write {path}: {error}; expected room, and a folder that exists and may be written to"
+            f"{op}: cannot write {path}: {reason}; expected room, and a folder that exists and may be written to"
         ) from error
 
 
