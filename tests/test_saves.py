@@ -70,11 +70,32 @@ def test_a_full_disk(kind, tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("kind", ["save", "graph", "checkpoint"])
-def test_a_folder_that_is_missing(kind, tmp_path):
+def test_a_file_in_a_folder_that_is_missing(tmp_path):
     with pytest.raises(FileWriteError, match=f"save: cannot write {tmp_path}/missing/x: .*expected room, and a folder"):
-        SAVES[kind](tmp_path / "missing", 1)
+        SAVES["save"](tmp_path / "missing", 1)
     assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", ["graph", "checkpoint"])
+def test_folders_are_made_with_their_parents(kind, tmp_path):
+    SAVES[kind](tmp_path / "some" / "models", 1)
+    assert [path.suffix for path in (tmp_path / "some" / "models" / "x").glob("*.safetensors")] == [".safetensors"]
+
+
+def test_parents_that_were_made_for_a_graph_go_if_it_cannot_be_written(tmp_path):
+    (tmp_path / "mine").mkdir()
+    error = f"^save: cannot write {tmp_path}/mine/some/models/x/graph.safetensors: .*too large"
+    with files_of_at_most(20_000), pytest.raises(FileWriteError, match=error):
+        SAVES["graph"](tmp_path / "mine" / "some" / "models", 1)
+    assert contents(tmp_path) == {(tmp_path / "mine").relative_to(tmp_path): False}
+
+
+def test_folders_where_a_file_is(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for kind in ("graph", "checkpoint"):
+        with pytest.raises(FileWriteError, match=f"^save: cannot write {tmp_path}/file/x: .*Not a directory"):
+            SAVES[kind](tmp_path / "file", 1)
+    assert list(contents(tmp_path).values()) == [b"mine"]
 
 
 def test_a_state_that_cannot_be_saved_leaves_no_draft(tmp_path):

@@ -42,8 +42,8 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
     Args:
         state: tensors, global or local, numbers, strings and None, in nested dicts and lists, as `state_dict()` of
             modules and optimizers. Of local tensors and all else, what rank 0 has is written.
-        folder: its name; an older checkpoint there is replaced, and until then kept as `.NAME.older`. All ranks have
-            to see the same file system.
+        folder: its name; its parents are made if need be. An older checkpoint there is replaced, and until then kept as
+            `.NAME.older`. All ranks have to see the same file system.
 
     Raises:
         CheckpointError: if it holds something else.
@@ -67,7 +67,7 @@ def save(state: dict[str, Any], folder: str | os.PathLike) -> None:
     def begin() -> None:
         remove_drafts(target.parent)
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
+        draft.mkdir(parents=True)
 
     def write() -> None:
         for rank, arrays in files.items():

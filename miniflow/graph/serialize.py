@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from miniflow.graph.saved.trees import count, describe
 from miniflow.graph.saved.values import FAILURES, Refused, refuse
 from miniflow.parallel import world
 from miniflow.parallel.boxing import box
-from miniflow.serialization.atomic import writing
+from miniflow.serialization.atomic import made, writing
 from miniflow.serialization.states import GRAPH, read_file, write_file
 from miniflow.tensor import Tensor
 
@@ -41,7 +41,7 @@ DOCUMENT, VERSION = "miniflow.graph", 3  # the name of the program among the met
 
 
 def save_graph(saving: AbstractContextManager[Parts], path: str | os.PathLike) -> None:
-    """Write a graph to a folder, which is made if it does not exist; an older graph there is replaced at the end.
+    """Write a graph to a folder, which is made with its parents if need be; an older graph there is replaced last.
 
     Args:
         saving: gives the parts of the graph; no step is made as long as it is open.
@@ -162,16 +162,8 @@ def write_folder(folder: Path, document: str, arrays: dict[str, np.ndarray]) -> 
     """
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise CheckpointError(f"save: {folder} is a file; expected the name of a folder for the graph")
-    is_new = not os.path.exists(folder)
-    try:
-        with writing("save", folder):
-            folder.mkdir(exist_ok=True)
+    with writing("save", folder), made(folder):
         write_file(folder / GRAPH, arrays, {DOCUMENT: document})
-    except BaseException:
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -181,6 +173,11 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         CheckpointError: for a file that is missing, damaged, or of another kind or version.
     """
     path = folder / GRAPH
+    if folder.is_dir() and not path.exists():
+        inside = [str(found.parent) for depth in (1, 2, 3) for found in folder.glob("*/" * depth + GRAPH)]
+        such_as = f", such as {' or '.join(sorted(inside)):.300}" if inside else ""
+        expected = f"a file, or a folder that flow.save(graph, folder) wrote{such_as}"
+        raise CheckpointError(f"load: {folder} is a folder without {GRAPH}; expected {expected}")
     arrays, metadata = read_file(path)
     if metadata.keys() != {"format", DOCUMENT}:
         raise CheckpointError(f"load: {path} holds no graph; expected what flow.save(graph, folder) wrote")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from miniflow.errors import FileWriteError
+from miniflow.errors import CheckpointError, FileWriteError
 
 PIECE = 1 << 20  # bytes of a file that are read at a time
 NUMBERS = itertools.count()
@@ -98,6 +98,20 @@ def is_dead(process: int) -> bool:
 
 
 @contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """A block in which a folder exists, and its parents do. If it raises, those that were missing are removed again."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in missing:
+            with suppress(OSError):  # another process has written there
+                place.rmdir()
+        raise
+
+
+@contextmanager
 def writing(op: str, path: str | os.PathLike) -> Iterator[None]:
     """A block that writes a file or a folder.
 
@@ -106,6 +120,8 @@ def writing(op: str, path: str | os.PathLike) -> Iterator[None]:
     """
     try:
         yield
+    except CheckpointError:  # which may be an OSError, and says itself which file it is
+        raise
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error  # without the name of a temporary file
         raise FileWriteError(

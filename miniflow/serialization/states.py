@@ -78,8 +78,9 @@ def save(
         obj: a Tensor, NumPy array, None, bool, int, float (nan and inf too), str or Size, or dicts, OrderedDicts, lists
             and tuples of such; keys of dicts are str, int, float, bool, None or tuples of them. The state dicts of
             modules and optimizers are such objects. Or a compiled nn.Graph, which is written as a folder.
-        path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder. Or an
-            object to write to, such as `io.BytesIO()` or a file that is open in binary mode.
+        path: the file; its folder exists. The usual suffix is `.safetensors`. For a graph, the name of a folder, which
+            is made with its parents if need be. Or an object to write to, such as `io.BytesIO()` or a file that is
+            open in binary mode.
         global_dst_rank: the rank that writes; needed for global tensors, which are gathered there, and come back as
             local ones. All ranks have to call it. `flow.distributed.checkpoint` lets each rank write its own part.
         save_as_external_data: of OneFlow, without effect.
@@ -164,7 +165,8 @@ def load(
 
     Raises:
         CheckpointNotFoundError: if there is no such file.
-        CheckpointError: if the file is a directory, truncated, damaged or of another kind: the message says which.
+        CheckpointError: if the path is a folder without a graph, or the file is truncated, damaged or of another kind:
+            the message says which.
         ArgumentError: for a rank that does not exist.
         DeviceError: if a device that tensors were on does not exist here.
 
@@ -182,7 +184,7 @@ def load(
     _check_rank("load: got global_src_rank", global_src_rank)
     if global_src_rank is not None:
         return _load_on(global_src_rank, path)
-    if (path / GRAPH).exists():
+    if path.is_dir():
         return import_module(GRAPHS).load_graph(path, map_location)
     arrays, metadata = read_file(path)
     if STRUCTURE not in metadata:

@@ -39,8 +39,22 @@ def test_missing_files(saved, tmp_path):
         nn.Graph.load(tmp_path / "nowhere")
     folder = copied(saved, tmp_path / "g")
     (folder / GRAPH).unlink()
-    with pytest.raises(CheckpointError, match="is not a regular file"):
-        flow.load(folder)
+    for load in (flow.load, nn.Graph.load):
+        with pytest.raises(CheckpointError, match="is a folder without graph.safetensors; expected .* wrote$"):
+            load(folder)
+
+
+def test_folders_around_a_graph(saved, tmp_path):
+    """Those of a model for a server, and of all its models: the message says where the graph is."""
+    (tmp_path / "models" / "small" / "1").mkdir(parents=True)
+    graph = copied(saved, tmp_path / "models" / "small" / "1" / "model")
+    for folder in (graph.parent, graph.parents[1], graph.parents[2]):
+        for load in (flow.load, nn.Graph.load):
+            with pytest.raises(CheckpointError, match=f"{folder} is a folder without .* wrote, such as {graph}$"):
+                load(folder)
+    other = copied(saved, tmp_path / "models" / "other")
+    with pytest.raises(CheckpointError, match=f"wrote, such as {other} or {graph}$"):
+        flow.load(tmp_path / "models")
 
 
 DAMAGE = {
