@@ -87,9 +87,9 @@ async def metadata(request: Request) -> Response:
 async def infer(request: Request) -> Response:
     """The answer of a model, in a batch with others that wait."""
     model = model_of(request)
-    asked, inputs = read(await body_of(request, model), request.headers.get(HEADER))
+    asked, inputs = read(model.name, await body_of(request, model), request.headers.get(HEADER))
     answer = await request.app.state.batches[model.name].answer(inputs)
-    content, size = write(asked, answer, model.name, model.version)
+    content, size = write(model.name, model.version, asked, answer)
     if size is None:
         return Response(content, media_type="application/json")
     return Response(content, headers={HEADER: str(size)}, media_type="application/octet-stream")
@@ -98,9 +98,10 @@ async def infer(request: Request) -> Response:
 def model_of(request: Request) -> ServedModel:
     """The model in the path of a request."""
     models, name, number = request.app.state.models, request.path_params["model"], request.path_params.get("version")
-    if name not in models or number not in (None, str(models[name].version)):
-        asked = name if number is None else f"{name}, version {number}"
-        raise HTTPException(404, f"serve: there is no model {asked:.80}; expected one of {sorted(models)}")
+    if name not in models:
+        raise HTTPException(404, f"{name:.80}: there is no such model; expected one of {sorted(models)}")
+    if number not in (None, str(models[name].version)):
+        raise HTTPException(404, f"{name}: got version {number:.80}; expected {models[name].version}, which is served")
     return models[name]
 
 
@@ -118,7 +119,7 @@ async def body_of(request: Request, model: ServedModel) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > most:
-            raise HTTPException(413, f"serve: the body is too large; expected at most {most} bytes")
+            raise HTTPException(413, f"{model.name}: the body is too large; expected at most {most} bytes")
     return bytes(body)
 
 

@@ -99,7 +99,8 @@ class ServedModel:
     def answer(self, requests: Sequence[Request]) -> list[dict[str, Tensor] | Exception]:
         """The answers to requests, which are joined to one batch if the config allows it.
 
-        A request that is refused is answered by the error, one of `REFUSALS`, and leaves the others alone.
+        A request that is refused is answered by the error, one of `REFUSALS`, which begins with the name of the model,
+        and leaves the others alone.
 
         Args:
             requests: each the inputs by name, on the CPU.
@@ -110,7 +111,9 @@ class ServedModel:
             batches = [self.check(request) for request in requests]
             found = self.saved([cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*batches, strict=True)])
         except REFUSALS as error:
-            return [error] if len(requests) == 1 else [x for request in requests for x in self.answer([request])]
+            if len(requests) == 1:
+                return [type(error)(f"{self.name}: {error}")]
+            return [found for request in requests for found in self.answer([request])]
         sizes = [batch[0].shape[0] for batch in batches] if self.most else []
         parts = zip(*(split(y, sizes) for y in found), strict=True) if len(requests) > 1 else [found]
         return [{name: part[port.position].reshape(port.dims) for name, port in self.outputs.items()} for part in parts]
@@ -131,5 +134,5 @@ class ServedModel:
             got = {name: f"{DATATYPES[x._array.dtype]} {list(x.shape)}" for name, x in request.items()}
             expected = {name: f"{port.datatype} {list(port.dims)}" for name, port in self.inputs.items()}
             why = f", -1 for 1 to {self.most} rows" if self.most else ""
-            raise ArgumentError(f"{self.name}: got the inputs {got}; expected {expected}{why}")
+            raise ArgumentError(f"got the inputs {got}; expected {expected}{why}")
         return [request[name].reshape(port.shape) for name, port in self.inputs.items()]

@@ -22,14 +22,18 @@ from miniflow.tensor import Tensor
 HEADER = "inference-header-content-length"  # bytes of JSON, in front of binary data
 DTYPES = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 BINARY_ONLY = ("FP16", "BF16")
-NUMBERS = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}  # kind of a dtype -> what JSON's values are of
-KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer", bool: "true or false"}
+VALUES = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int)}  # kind of a dtype -> types of its values in JSON
+TYPES = {
+    dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a finite number",
+    bool: "true or false",
+}  # fmt: skip
 
 
-def read(body: bytes, header: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(model: str, body: bytes, header: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The request in a body: what stands in JSON, and the inputs by name.
 
     Args:
+        model: its name, with which each error begins.
         body: JSON, and binary data behind it.
         header: the value of `HEADER`; None if there is no binary data.
 
@@ -41,91 +45,104 @@ def read(body: bytes, header: str | None) -> tuple[dict[str, Any], dict[str, Ten
         request = json.loads(body[:size].decode("utf-8"))
     except (ValueError, RecursionError) as error:
         got = f"a body that is not JSON of {str(header or len(body)):.40} bytes: {error}"
-        raise ArgumentError(f"serve: got {got}; expected an object with inputs") from error
-    require(0 <= size <= len(body), f"{HEADER} {size}", f"at most the {len(body)} bytes of the body")
+        raise ArgumentError(f"{model}: got {got}; expected an object with inputs") from error
+    require(0 <= size <= len(body), model, f"{HEADER} {size}", f"at most the {len(body)} bytes of the body")
     inputs, binary = {}, memoryview(body)[size:]
-    for entry in field(request, "inputs", list):
-        name = field(entry, "name", str)
-        require(name not in inputs, f"two inputs {name!r:.80}", "names that differ")
-        array, binary = array_of(name, entry, binary)
+    for i, entry in enumerate(field(model, request, "inputs", list)):
+        name = field(f"{model}: inputs[{i}]", entry, "name", str)
+        require(name not in inputs, model, f"two inputs {name!r:.80}", "names that differ")
+        array, binary = array_of(f"{model}: {name:.80}", entry, binary)
         inputs[name] = from_numpy(array)
-    require(not binary, f"{len(binary)} bytes that belong to no input", "as many as binary_data_size says")
+    require(not binary, model, f"{len(binary)} bytes that belong to no input", "as many as binary_data_size says")
     return request, inputs
 
 
-def require(condition: bool, got: str, expected: str) -> None:
-    """Refuse a request unless the condition holds."""
+def require(condition: bool, place: str, got: str, expected: str) -> None:
+    """Refuse a request unless the condition holds; the place is the model, or an input or output of it."""
     if not condition:
-        raise ArgumentError(f"serve: got {got}; expected {expected}")
+        raise ArgumentError(f"{place}: got {got}; expected {expected}")
 
 
-def field(entry: Any, key: str, kind: type, default: Any = None) -> Any:
+def field(place: str, entry: Any, key: str, kind: type, default: Any = None) -> Any:
     """A field of a JSON object, whose value has to be of a type."""
-    require(type(entry) is dict, f"{entry!r:.80}", f"an object with {key}")
+    require(type(entry) is dict, place, f"{entry!r:.80}", f"an object with {key}")
     found = entry.get(key, default)
-    require(type(found) is kind, f"{key} {found!r:.80}", KINDS[kind])
+    require(type(found) is kind, place, f"{key} {found!r:.80}", TYPES[kind])
     return found
 
 
-def parameter(entry: Any, key: str, kind: type, default: Any = None) -> Any:
+def parameter(place: str, entry: Any, key: str, kind: type, default: Any = None) -> Any:
     """One of the parameters of a request, an input or an output; the default where there is none."""
-    return field(field(entry, "parameters", dict, {}), key, kind, default)
+    return field(place, field(place, entry, "parameters", dict, {}), key, kind, default)
 
 
-def array_of(name: str, entry: dict[str, Any], binary: memoryview) -> tuple[np.ndarray, memoryview]:
+def array_of(place: str, entry: dict[str, Any], binary: memoryview) -> tuple[np.ndarray, memoryview]:
     """The values of an input, in JSON or at the front of the binary data, and the binary data that is left.
 
     In JSON they are a list in row-major order, or lists of the shape; as binary data they are in that order, too, and
     little-endian.
     """
-    datatype, shape = field(entry, "datatype", str), field(entry, "shape", list)
-    require(datatype in DTYPES, f"{name:.80} of datatype {datatype!r:.40}", f"one of {', '.join(DTYPES)}")
+    datatype, shape = field(place, entry, "datatype", str), field(place, entry, "shape", list)
+    require(datatype in DTYPES, place, f"datatype {datatype!r:.40}", f"one of {', '.join(DTYPES)}")
     good = len(shape) <= 32 and all(type(n) is int and n > 0 for n in shape)
-    require(good, f"{name:.80} of shape {shape!r:.80}", "a list of at most 32 sizes, each at least 1")
+    require(good, place, f"shape {shape!r:.80}", "a list of at most 32 sizes, each at least 1")
     dtype, count = DTYPES[datatype], prod(shape)
-    if "binary_data_size" in field(entry, "parameters", dict, {}):
-        used, size = parameter(entry, "binary_data_size", int), count * dtype.itemsize
-        got = f"{used} bytes for {name:.80}, of {len(binary)}"
-        require(used == size <= len(binary), got, f"{size}, of {datatype} {shape!r:.80}")
-        values = np.frombuffer(binary[:used], np.uint8 if datatype == "BOOL" else dtype)
-        return values.astype(dtype).reshape(shape), binary[used:]
-    require(datatype not in BINARY_ONLY, f"{name:.80} of {datatype} in JSON", "binary data")
-    values = np.array(entry.get("data"), object)
-    good = values.shape in (tuple(shape), (count,)) and NUMBERS[dtype.kind].issuperset(map(type, values.flat))
-    expected = f"{count} values of {datatype} in a list, or in lists of the shape {shape!r:.80}"
-    require(good, f"other data for {name:.80}", expected)
+    if "binary_data_size" in field(place, entry, "parameters", dict, {}):
+        used, size = parameter(place, entry, "binary_data_size", int), count * dtype.itemsize
+        got = f"{used} bytes, of the {len(binary)} that are left"
+        require(used == size <= len(binary), place, got, f"{size}, of {datatype} {shape!r:.80}")
+        found = np.frombuffer(binary[:used], np.uint8 if datatype == "BOOL" else dtype)
+        return found.astype(dtype).reshape(shape), binary[used:]
+    require(datatype not in BINARY_ONLY, place, f"{datatype} in JSON", "binary data")
+    data = np.array(entry.get("data"), object)
+    got = f"data of shape {list(data.shape)}" if data.ndim else f"data {entry.get('data')!r:.80}"
+    expected = f"a list of {count} values of {datatype}, or lists of shape {shape!r:.80}"
+    require(data.shape in (tuple(shape), (count,)), place, got, expected)
+    values = data.ravel().tolist()
+    found = converted(values, dtype)
+    if found is None:
+        wrong = next(i for i, value in enumerate(values) if converted([value], dtype) is None)
+        index = "".join(f"[{n}]" for n in np.unravel_index(wrong, data.shape))
+        require(False, place, f"{values[wrong]!r:.40} at data{index}", f"{TYPES[VALUES[dtype.kind][0]]} for {datatype}")
+    return found.reshape(shape), binary
+
+
+def converted(values: list[Any], dtype: np.dtype) -> np.ndarray | None:
+    """Values of JSON as an array; None if one is of a type that the dtype does not have, or out of its range."""
+    if not set(VALUES[dtype.kind]).issuperset(map(type, values)):
+        return None
     try:
-        with np.errstate(over="raise"):
-            array = values.astype(dtype).reshape(shape)
-    except (OverflowError, FloatingPointError):
-        array = np.array(np.nan)
-    require(np.isfinite(array).all(), f"numbers out of the range of {datatype} for {name:.80}", expected)
-    return array, binary
+        with np.errstate(over="ignore"):  # to infinity
+            found = np.array(values, dtype)
+    except OverflowError:
+        return None
+    return found if np.isfinite(found).all() else None
 
 
-def write(request: dict[str, Any], answer: Mapping[str, Tensor], model: str, version: int) -> tuple[bytes, int | None]:
+def write(model: str, version: int, request: dict[str, Any], answer: Mapping[str, Tensor]) -> tuple[bytes, int | None]:
     """The body of a response, and the value of `HEADER` for it; None without binary data.
 
     Args:
+        model, version: that answered.
         request: what `read` found: it says which outputs are wanted, and in which form.
 
     Raises:
         ArgumentError: for an output that there is not, or that JSON has no form for.
     """
     outputs, binary = [], []
-    is_binary = parameter(request, "binary_data_output", bool, False)
-    for wanted in field(request, "outputs", list, [{"name": name} for name in answer]):
-        name = field(wanted, "name", str)
-        require(name in answer, f"the output {name!r:.80}", f"one of {list(answer)}")
-        array = answer[name].numpy()
+    is_binary = parameter(model, request, "binary_data_output", bool, False)
+    for i, wanted in enumerate(field(model, request, "outputs", list, [{"name": name} for name in answer])):
+        name = field(f"{model}: outputs[{i}]", wanted, "name", str)
+        require(name in answer, model, f"the output {name!r:.80}", f"one of {list(answer)}")
+        place, array = f"{model}: {name}", answer[name].numpy()
         datatype = DATATYPES[array.dtype]
         outputs.append({"name": name, "datatype": datatype, "shape": array.shape})
-        if parameter(wanted, "binary_data", bool, is_binary):
+        if parameter(place, wanted, "binary_data", bool, is_binary):
             binary.append(array.tobytes())
             outputs[-1]["parameters"] = {"binary_data_size": array.nbytes}
         else:
-            is_plain = datatype not in BINARY_ONLY and np.isfinite(array).all()
-            require(is_plain, f"{name} for JSON, which is of {datatype} or has infinities or NaN", "binary_data: true")
+            require(datatype not in BINARY_ONLY, place, f"{datatype} in JSON", "binary_data: true")
+            require(np.isfinite(array).all(), place, "infinities or NaN in JSON", "binary_data: true")
             outputs[-1]["data"] = array.ravel().tolist()
     response = {"model_name": model, "model_version": str(version), "outputs": outputs}
     body = json.dumps(response | {key: request[key] for key in ["id"] if key in request}).encode()

@@ -90,16 +90,17 @@ def test_half_precision_is_binary(serving):
     x = flow.tensor([[1.5, -2.0, 3.0]], dtype=flow.float16)
     found = outputs_of(infer(client, "half", binary(x, parameters={"binary_data_output": True})))
     assert found["OUTPUT_0"].dtype == np.float16 and found["OUTPUT_0"].tolist() == [[1.5, 0.0, 3.0]]
-    for body, why in ((binary(x), "OUTPUT_0 for JSON, which is of FP16"), (document(x), "INPUT_0 of FP16 in JSON")):
+    for body, why in ((binary(x), "OUTPUT_0: got FP16 in JSON"), (document(x), "INPUT_0: got FP16 in JSON")):
         response = infer(client, "half", body)
-        assert response.status_code == 400 and why in response.json()["error"]
+        assert response.status_code == 400 and response.json()["error"].startswith(f"half: {why}; expected binary")
 
 
 def test_infinities_are_binary(serving):
     client, _ = serving
     x = [flow.tensor([[1, 2]]), flow.full((1, 3), flow.inf), flow.ones(1, 3) > 0]
     response = infer(client, "mixed", binary(*x))
-    assert response.status_code == 400 and "has infinities or NaN; expected binary_data: true" in response.text
+    why = "mixed: OUTPUT_0: got infinities or NaN in JSON; expected binary_data: true"
+    assert response.status_code == 400 and response.json()["error"] == why
     found = outputs_of(infer(client, "mixed", binary(*x, parameters={"binary_data_output": True})))
     assert_close(found["OUTPUT_0"], np.full((1, 3), np.inf, np.float32))
 
@@ -247,10 +248,10 @@ def test_a_model_that_cannot_be_loaded_is_named_and_others_serve(tmp_path, capsy
         assert client.get("/v2/models/mixed/ready").status_code == 200
         response = client.get("/v2/models/half/ready")
         assert response.status_code == 404
-        assert response.json()["error"] == "serve: there is no model half; expected one of ['mixed']"
+        assert response.json()["error"] == "half: there is no such model; expected one of ['mixed']"
     (tmp_path / "mixed" / "config.pbtxt").unlink()
     (tmp_path / "mixed" / "1" / "model" / "graph.safetensors").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="half/1/model/graph.safetensors is not an intact safetensors file"):
         app(tmp_path)
-    with pytest.raises(ArgumentError, match=r"none; expected folders that flow.save.* wrote, of \[\]"):
+    with pytest.raises(ArgumentError, match="serve: there is no folder .*none; expected a folder of folders"):
         app(tmp_path / "none")
