@@ -78,11 +78,14 @@ def prepare(
     ['1/model.py', '1/model/graph.safetensors', 'config.pbtxt']
     """
     models, engines = {model.name: model for model in models_in(folder)}, engines or {}
-    if not models or engines.keys() - models.keys():
-        got = f"engines for {sorted(engines)}" if models else f"{folder}"
-        raise ArgumentError(
-            f"serve: got {got}; expected folders that flow.save(graph, folder) wrote, of {list(models)}"
+    if not models:
+        got = f"{folder} holds no models" if os.path.isdir(folder) else f"there is no folder {folder}"
+        expected = (
+            f'a folder of folders, one for each model: graph.save("{Path(folder, "NAME")}", serve=True) writes one'
         )
+        raise ArgumentError(f"serve: {got}; expected {expected}")
+    if engines.keys() - models.keys():
+        raise ArgumentError(f"serve: got engines for {sorted(engines)}; expected names of the models {list(models)}")
     return each(lambda path: prepare_model(path, names, max_batch_size, engines.get(path.name)), list(models.values()))
 
 
@@ -106,11 +109,9 @@ def each(action: Callable[[Path], Any], models: Sequence[Path]) -> list[Any]:
 
 
 def save_model(graph: Any, folder: str | os.PathLike, **options: Any) -> None:
-    """Save a graph as version 1 of the model that a folder is; see `prepare`."""
+    """Save a graph as the version of a model that is served, the first or the last; see `prepare`."""
     folder = Path(folder).absolute()
-    with writing("save", folder):
-        (folder / "1").mkdir(parents=True, exist_ok=True)
-    save(graph, folder / "1" / "model")
+    save(graph, folder / str([1, *versions_of(folder)][-1]) / "model")
     prepare(folder, **options)
 
 
@@ -141,7 +142,8 @@ def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: 
             (model / GRAPH).rename(version / GRAPH)
         versions = versions_of(model)
         if not versions:
-            raise ArgumentError(f"serve: {model} has no version; expected a folder 1/model that flow.save(graph) wrote")
+            written = f'graph.save("{model}", serve=True) writes one'
+            raise ArgumentError(f"serve: {model} has no version; expected a saved graph in {model}/1/model: {written}")
         if not (model / CONFIG).exists():
             saved = SavedModel(model / str(versions[-1]) / "model")
             write_config(model, config_of(saved, model.name, names, max_batch_size, engine))

@@ -183,6 +183,10 @@ def test_a_graph_that_is_saved_again_is_the_next_version(tmp_path):
     prepare(tmp_path)
     model = ServedModel(tmp_path / "linear")
     assert model.version == 2 and model.answer([{"INPUT_0": flow.ones(1, 3)}])[0]["OUTPUT_0"].shape == (1, 5)
+    (tmp_path / "linear" / "config.pbtxt").unlink()
+    called(nn.Linear(3, 6), 4, 3).save(tmp_path / "linear", serve=True)
+    model = ServedModel(tmp_path / "linear")
+    assert model.version == 2 and model.answer([{"INPUT_0": flow.ones(1, 3)}])[0]["OUTPUT_0"].shape == (1, 6)
 
 
 # what is refused
@@ -190,11 +194,29 @@ def test_a_graph_that_is_saved_again_is_the_next_version(tmp_path):
 
 def test_folders_without_models(tmp_path):
     (tmp_path / "notes").mkdir()
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ArgumentError, match=f"serve: got {folder}; expected folders that "):
-            prepare(folder)
+    (tmp_path / "file").touch()
+    for name, got in {
+        "": f"{tmp_path} holds no models",
+        "missing": f"there is no folder {tmp_path}/missing",
+        "file": f"there is no folder {tmp_path}/file",
+    }.items():
+        expected = (
+            f'a folder of folders, one for each model: graph.save("{tmp_path / name}/NAME", serve=True) writes one'
+        )
+        with pytest.raises(ArgumentError) as caught:
+            prepare(tmp_path / name)
+        assert str(caught.value) == f"serve: {got}; expected {expected}"
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    (tmp_path / "empty" / "config.pbtxt").touch()
+    with pytest.raises(
+        ArgumentError, match=f"empty has no version; expected a saved graph in {tmp_path}/empty/1/model: "
+    ):
+        prepare(tmp_path)
+
+
+def test_engines_for_models_that_there_are_not(tmp_path):
     flow.save(pair(), tmp_path / "pair")
-    with pytest.raises(ArgumentError, match=r"engines for \['other'\]; expected folders .* wrote, of \['pair'\]"):
+    with pytest.raises(ArgumentError, match=r"got engines for \['other'\]; expected names of the models \['pair'\]"):
         prepare(tmp_path, engines={"other": "openvino"})
 
 

@@ -119,10 +119,12 @@ def test_a_graph_that_cannot_be_prepared_is_named_and_others_are_prepared(tmp_pa
 
 
 def test_folders_without_models(tmp_path, capsys):
-    assert main([str(tmp_path), "--engine", "python"]) == 1
-    assert (
-        f"serve: got {tmp_path}; expected folders that flow.save(graph, folder) wrote, of []" in capsys.readouterr().err
-    )
+    for command in (["--engine", "python"], []):
+        assert main([str(tmp_path), *command]) == main(["prepare", str(tmp_path)]) == 1
+        told = capsys.readouterr().err
+        assert told.count(f"serve: {tmp_path} holds no models; expected a folder of folders, one for each model: ") == 2
+    assert main([f"{tmp_path}/none/", "--engine", "python"]) == 1
+    assert f"serve: there is no folder {tmp_path}/none/; expected a folder of" in capsys.readouterr().err
 
 
 def test_without_the_extra(tmp_path, capsys, monkeypatch):
