@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 VARIABLE = 2**20  # no variable is assigned more
+NESTED = 20  # so many indices and arguments within each other, at most
 SIZE = 300  # of the one-dimensional arguments; more than any launch has threads
 ROWS, COLUMNS = 7, 11
 CASTS = {"int8": 2**7, "uint8": 2**8, "int16": 2**15, "uint16": 2**16, "int32": 2**31, "uint32": 2**32}
@@ -28,6 +29,7 @@ class Expressions:
         arrays: integer arguments of SIZE elements.
         functions: device functions of two integers that return an integer.
         used: arguments that the kernel needs.
+        nested: how many indices and arguments are around the expression that is drawn.
     """
 
     def __init__(self, seed: int):
@@ -43,6 +45,7 @@ class Expressions:
         self.locals: list[str] = []
         self.records = False
         self.used: set[str] = set()
+        self.nested = 0
 
     def pick(self, *choices: Any) -> Any:
         return choices[self.random.integers(len(choices))]
@@ -75,11 +78,18 @@ class Expressions:
         own = [("t", 128), ("i", SIZE), ("cuda.threadIdx.x", 128)] + [
             (name, VARIABLE) for name in self.integers * 2 + self.counters * 3
         ]
-        kind = self.number(0, 9)
+        kind = self.number(0, 9 if self.nested < NESTED else 5)
         if kind <= 1:
             return self.pick(*plain)
         if kind <= 5:
             return self.pick(*own)
+        self.nested += 1
+        drawn = self.looked_up(kind)
+        self.nested -= 1
+        return drawn
+
+    def looked_up(self, kind: int) -> tuple[str, int]:
+        """What stands at an index, or what a function returns; either may nest others."""
         if kind == 6 and self.locals:
             return f"{self.pick(*self.locals)}[{self.index(4)}]", VARIABLE
         if kind == 7 and self.records:

@@ -1,6 +1,7 @@
 """Random kernels leave the same arrays in the compiled mode, in the checked mode, and in the reference executor."""
 
 import checks
+import numpy as np
 import pytest
 from differential import MODES, disagreements, outcome, reference
 from random_kernels import draw
@@ -42,6 +43,11 @@ def test_a_wrong_result_would_be_seen():
     changed[3].flat[-1] += 1
     assert outcome(kernel, expected, MODES["compiled"]) == ""
     assert "out[" in outcome(kernel, changed, MODES["compiled"])
+
+
+@pytest.mark.parametrize("seed", [17576, 29831])  # with no limit for their indices, too deep for Python's stack
+def test_indices_come_to_an_end(seed):
+    assert np.isfinite(draw(seed, 2).arguments[3]).all()
 
 
 CONSTRUCTS = """
