@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -255,7 +256,7 @@ def test_list_remembers_what_was_checked(tmp_path, monkeypatch):
     found = Lesson(folder)
     found.student.write_text(found.stub)
     calls = []
-    monkeypatch.setattr(report, "run", lambda of, which: calls.append(of) or [Outcome("1.1", "passed", "", "test")])
+    monkeypatch.setattr(report, "run", lambda of, which, tell: calls.append(of) or [Outcome("1.1", "passed", "", "t")])
     first = report.remembered(found)
     assert report.remembered(found) == first and len(calls) == 1
     found.student.write_text(found.stub + "\n")
@@ -268,14 +269,15 @@ def test_checks_that_cannot_be_read_say_why(monkeypatch):
     assert [outcome.task for outcome in outcomes] == found.tasks
     for outcome in outcomes:
         assert outcome.outcome == "error" and "exit status 4\n" in outcome.message and "--nonsense" in outcome.message
-    monkeypatch.setattr(report, "run", lambda of, which, options: outcomes)
+    monkeypatch.setattr(report, "run", lambda of, which, options, tell: outcomes)
     assert [outcome.task for outcome in report.tasks_of(found, "solution", "1.2")] == ["1.2"]
     assert len(report.tasks_of(found, "solution")) == len(found.tasks)
 
 
 DISHONEST = {  # what is added to a solution of lesson 1, the task that is not passed, and words of the message
     "NumPy's own": (
-        "def broadcast_shape(a, b):\n    return np.broadcast_shapes(a, b)\n", "1.4", ": broadcast_shapes. Hint",
+        "def broadcast_shape(a, b):\n    return np.broadcast_shapes(a, b)\n", "1.4",
+        " uses broadcast_shapes, which task 1.4 may not use. Hint",
     ),
     "by a helper": (
         "from numpy import unravel_index as f\n\ndef index_at(p, s):\n    return tuple(int(i) for i in f(p, s))\n",
@@ -318,11 +320,24 @@ def test_tasks_that_may_not_call_something_exist_and_are_solved_without(name, ta
     source = found.solution.read_text(encoding="utf-8")
     assert task in found.tasks and forbidden(source, found.stub, task, names) == ""
     calls = "".join(f"\n\ndef helper():\n    return np.{one}()\n" for one in names[:1])
-    assert forbidden(source + calls, found.stub, task, names).endswith(f": {names[0]}")
+    assert forbidden(source + calls, found.stub, task, names).endswith(f" uses {names[0]}")
+
+
+def with_line_in(found, task, line, folder):
+    """The path of a solution whose task begins with one line more."""
+    region = next(region for region in found.regions if region.task == task)
+    lines = found.solution.read_text(encoding="utf-8").splitlines()
+    lines.insert(region.first - 1, " " * region.indent + line)
+    path = folder / f"{found.name}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 ENDS = {
-    "while True: pass": "not done after 6 seconds: is there a loop without an end?",
+    "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); exec('while True: pass')": (
+        "not done after 2 seconds, the limit of a check: is there a loop without an end?"
+    ),
     "import os; os._exit(0)": "the process ended in this check, as by os._exit()",
     "import os; os._exit(3)": "the process ended with exit status 3",
     "import os; os.abort()": "SIGABRT ended the process",
@@ -333,22 +348,157 @@ ENDS = {
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("end", ENDS)
-def test_a_process_that_ends_early_passes_nothing_more(tmp_path, end):
+def test_a_process_that_ends_early_passes_nothing_more(tmp_path, monkeypatch, end):
     """The first task is right; the process ends in the second, or does not end."""
+    monkeypatch.setattr(report, "PATIENCE", 2)
     name, found = next(iter(LESSONS.items()))
-    second, *later = [region for region in found.regions if region.task != f"{found.number}.1"]
-    lines = found.solution.read_text().splitlines()
-    lines[second.first - 1] = " " * second.indent + end
-    path = tmp_path / "ada" / f"{name}.py"
-    path.parent.mkdir()
-    path.write_text("\n".join(lines[: second.first] + lines[second.last - 1 :]) + "\n")
-    tasks = by_task(run(found, str(path), limit=6))
+    path = with_line_in(found, f"{found.number}.2", end, tmp_path / "ada")
+    tasks = by_task(run(found, str(path), limit=2))
     assert [task.task for task in tasks] == found.tasks
     assert [task.outcome for task in tasks] == ["passed"] + ["error"] * (len(tasks) - 1)
     assert tasks[1].message.startswith(ENDS[end])
     assert all(task.message.startswith("not checked, since the process ended in test_") for task in tasks[2:])
     if end.startswith("import os"):
         assert f"| ada | {name} | 1 of {len(found.tasks)} |" in teaching.grade(tmp_path)
+
+
+def test_a_loop_without_an_end_is_stopped_and_named(tmp_path):
+    """With its line; what comes after it is checked."""
+    found = LESSONS["01_storage"]
+    path = with_line_in(found, "1.2", "while True: pass", tmp_path)
+    first = path.read_text(encoding="utf-8").splitlines().index("    while True: pass") + 1
+    tasks = {task.task: task for task in by_task(run(found, str(path), limit=1))}
+    assert tasks["1.2"].message == (
+        "OutOfTime: not done after 1 seconds, the limit of a check: is there a loop without an end? "
+        f"(01_storage.py:{first})"
+    )
+    assert {task: one.outcome for task, one in tasks.items()} == {
+        **dict.fromkeys(found.tasks, "passed"), "1.2": "error", "1.6": tasks["1.6"].outcome,
+    }  # fmt: skip
+
+
+def test_outcomes_are_told_as_checks_end(tmp_path):
+    """The second task waits for what is done when the first one is told."""
+    found, sign = LESSONS["01_storage"], tmp_path / "told"
+    wait = f"import os, time\n    while not os.path.exists({str(sign)!r}): time.sleep(0.01)"
+    path, told = with_line_in(found, "1.2", wait, tmp_path), []
+
+    def tell(task):
+        told.append(task)
+        sign.touch()
+
+    outcomes = run(found, str(path), limit=20, tell=tell)
+    assert told == by_task(outcomes) and [(one.task, one.outcome) for one in told] == [
+        (task, "passed") for task in found.tasks
+    ]
+
+
+def test_what_takes_long_is_said_to_be_running(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PATIENCE", 0.5)
+    found, told = LESSONS["01_storage"], []
+    run(found, str(with_line_in(found, "1.3", "while True: pass", tmp_path)), limit=2, tell=told.append)
+    assert [str(one).split(maxsplit=2)[1:] for one in told if one.task == "1.3"][0] == [
+        "running", "it is stopped after 2 seconds",
+    ]  # fmt: skip
+    assert [one.outcome for one in told if one.task == "1.3"] == ["running", "error"]
+
+
+def test_a_thread_that_runs_on_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PATIENCE", 1)
+    found = LESSONS["01_storage"]
+    line = "import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()"
+    *tasks, last = by_task(run(found, str(with_line_in(found, "1.1", line, tmp_path))))
+    assert [task.outcome for task in tasks] == ["passed"] * len(found.tasks)
+    assert str(last).strip() == (
+        "error        after all checks: the process did not end within 1 seconds: does a thread of yours still run?"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal on Linux and macOS only")
+def test_ctrl_c_ends_with_a_sentence(tmp_path):
+    found = LESSONS["01_storage"]
+    path = with_line_in(found, "1.2", "while True: pass", tmp_path)
+    command = [sys.executable, "-m", "tutorials", "check", "1", "--impl", path]
+    with subprocess.Popen(
+        command, env=with_tutorials(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline().split() == ["1.1", "passed"]
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == "\nstopped by Ctrl-C: what has no line above was not checked\n"
+    assert process.returncode == 130
+
+
+def begun(line):
+    """A change of lesson 1's solution: the first task begins with this line."""
+    return lambda text: text.replace("    strides = []\n", f"    {line}\n    strides = []\n", 1).encode()
+
+
+STRANGE = {  # what a student's file is instead of the solution, and the message of the first task; "" if it passes
+    "a byte order mark": (lambda text: b"\xef\xbb\xbf" + text.encode(), ""),
+    "another encoding, declared": (lambda text: f"# coding: latin-1\nname = 'caf\xe9'\n{text}".encode("latin-1"), ""),
+    "another encoding": (lambda text: f"\n\n# caf\xe9\n{text}".encode("latin-1"), "UTF-8 (01_storage.py:3)"),
+    "Windows' Unicode": (lambda text: text.encode("utf-16"), "in UTF-8 (01_storage.py:1)"),
+    "a zero byte": (lambda text: b"\n\0" + text.encode(), "null bytes (01_storage.py:2)"),
+    "nothing": (lambda text: b"", "AttributeError: there is no 'contiguous_strides' in 01_storage.py: has"),
+    "no colon": (lambda text: f"{text}def f(x)\n    pass\n".encode(), r"SyntaxError: expected ':' (01_storage.py:"),
+    "an indent": (lambda text: f"  x = 1\n{text}".encode(), "IndentationError: unexpected indent (01_storage.py:1)"),
+    "an exit": (lambda text: f"{text}exit()\n".encode(), "when it is loaded: the file ends the program, as by exit()"),
+    "a loop at the end": (lambda text: f"{text}while 1: pass\n".encode(), "when it is loaded: not done after 3"),
+    "an exit in a task": (begun("exit(3)"), "SystemExit: 3: your code ends the program; return, or"),
+    "a question": (begun("input()"), "nobody answers input() in a check; take what you"),
+    "a recursion": (begun("contiguous_strides(shape)"), "does a function call itself without an end? (01_"),
+    "a long text": (begun("print('x' * 10**7)"), ""),
+    "texts without an end": (begun("while True: print('x' * 10**6)"), "a check may print 64 MB: is there a loop"),
+    "a long message": (begun("raise ValueError('x' * 10**7)"), "xxx ... (01_storage.py:11)"),
+    "an array": (begun("np.ones(10**12)"), "MemoryError: Unable to allocate 7.28 TiB for an array"),
+    "lists": (begun("x = [bytes(10**9) for i in range(9)]"), "MemoryError: a check may use 4 GB of memory (01_"),
+    "an error that is caught": (begun("try: exec('while True: pass')\n    except Exception: pass"), "not done after 3"),
+}  # fmt: skip
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("kind", STRANGE)
+def test_strange_files_are_explained(tmp_path, kind):
+    change, message = STRANGE[kind]
+    found, path = LESSONS["01_storage"], tmp_path / "01_storage.py"
+    path.write_bytes(change(found.solution.read_text(encoding="utf-8")))
+    tasks = by_task(run(found, str(path), limit=3))
+    assert [task.task for task in tasks] == found.tasks
+    first = tasks[0]
+    assert (first.outcome, len(first.message) < 2200) == ("error" if message else "passed", True), first
+    assert message in first.message and "implementation.py" not in first.message, first
+    alike = "when it is loaded" in message or "Syntax" in first.message or "Indent" in message
+    assert {task.outcome for task in tasks[1:]} == {"error" if alike or kind == "nothing" else "passed"}, tasks
+
+
+def test_a_lesson_that_was_not_started(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("LESSON_IMPL", raising=False)
+    folder = tmp_path / "01_storage"
+    shutil.copytree(LESSONS["01_storage"].folder, folder, ignore=shutil.ignore_patterns("student.py", ".checked.json"))
+    monkeypatch.setattr(report, "lesson_and_task", lambda which: (Lesson(folder), None))
+    assert report.check(1) is False
+    assert capsys.readouterr().out == "you have no file of lesson 1 yet: run `python -m tutorials start 1` first\n"
+
+
+def test_what_is_not_written_is_the_task_or_what_it_needs(tmp_path):
+    found = LESSONS["02_autograd"]
+    said = {task.task: task.message for task in by_task(run(found, "stub"))}
+    titles = {region.task: f"lesson {region.task}: {region.title}" for region in reversed(found.regions)}
+    assert said == titles
+    source = found.solution.read_text(encoding="utf-8").splitlines()
+    source[found.regions[0].first - 1] = f'    raise Todo("{titles["2.1"]}")'
+    path = tmp_path / "02_autograd.py"
+    path.write_text("\n".join(source) + "\n", encoding="utf-8")
+    tasks = {task.task: task for task in by_task(run(found, str(path)))}
+    assert tasks["2.1"].message == titles["2.1"]
+    assert tasks["2.4"].message == f"it needs what is not written yet, {titles['2.1']}"
+    assert tasks["2.3"].outcome == "passed"
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n    {command} " in said for command in ("list", "start", "check", "show", "grade")), said
 
 
 def test_a_script_may_check(tmp_path):
@@ -522,6 +672,8 @@ def changed(folder, number, old, new):
     "arguments, message",
     [
         (["check", "99"], "there is no lesson '99'"),
+        (["check", ""], "there is no lesson ''"),
+        (["check", "1.9"], "lesson 01_storage has no task '1.9'; expected one of ['1.1', '1.2'"),
         (["check", "1", "--impl", "wrong:nothing"], "01_storage has no wrong solution 'nothing'"),
         (["check", "1", "--impl", "nowhere.py"], "there is no file 'nowhere.py'"),
         (["grade", "nowhere"], "'nowhere'"),

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tutorials.lessons import ROOT, Lesson, lesson, lessons
-from tutorials.report import check, remembered
+from tutorials.report import Stopped, check, remembered
+
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status is 0 only if everything passed."""
     parser = argparse.ArgumentParser(prog="python -m tutorials", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("list", help="the lessons, and how far you are")
     for name, what in (("start", "write your file of a lesson"), ("check", "check it"), ("show", "show the solution")):
         sub = commands.add_parser(name, help=what)
@@ -25,10 +27,16 @@ def main(arguments: list[str] | None = None) -> int:
     if (ROOT / "teaching.py").exists():  # which the student edition does not have
         add_teaching(commands)
     options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
     try:
         return 1 if globals()[f"{options.command}_"](options) is False else 0
-    except (LookupError, FileNotFoundError, FileExistsError) as error:
+    except (LookupError, OSError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt as error:
+        print(f"\n{error}" if isinstance(error, Stopped) else "\nstopped by Ctrl-C", file=sys.stderr)
+        return INTERRUPTED
 
 
 def add_teaching(commands: Any) -> None:

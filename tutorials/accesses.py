@@ -14,6 +14,7 @@ from miniflow.hostcuda import KernelCheckError, check
 from miniflow.hostcuda.picture import draw_touches
 from miniflow.hostcuda.profile import Profile
 from tutorials.implementation import Todo
+from tutorials.limits import OutOfTime, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ Launch = tuple[Any, Any, Any, Sequence[np.ndarray]]
 """Kernel, grid, block, and the arrays, of which the last one is `out`."""
 PANEL, EMPTY = (3.8, 2.6), 0.4  # inches of a panel, and of the height of a row without one
 WIDEST = 4  # panels beside each other
+SECONDS = 20  # for an attempt
 LINE = 50  # characters of a title above one panel
 
 
@@ -35,7 +37,7 @@ def draw_attempts(attempts: Mapping[str, ModuleType], launch_of: Callable[[Modul
     Returns:
         the figure, or None if no attempt accesses memory.
     """
-    found = {title: touched(*launch_of(impl)) for title, impl in attempts.items()}
+    found = {title: touched(impl, launch_of) for title, impl in attempts.items()}
     columns = min(WIDEST, max(len(panels) for _, panels in found.values()))
     if not columns:
         return None
@@ -53,16 +55,18 @@ def draw_attempts(attempts: Mapping[str, ModuleType], launch_of: Callable[[Modul
     return figure
 
 
-def touched(kernel: Any, grid: Any, block: Any, arrays: Sequence[np.ndarray]) -> tuple[str, list[tuple]]:
+def touched(impl: ModuleType, launch_of: Callable[[ModuleType], Launch]) -> tuple[str, list[tuple]]:
     """What a launch is to be called, and the panels of what it accessed, as `draw_touches` takes them."""
     profile, text = Profile(), ""
     try:
-        check.launch(kernel, [a.copy() for a in arrays], grid, block, profile=profile)
+        with at_most(SECONDS):
+            kernel, grid, block, arrays = launch_of(impl)
+            check.launch(kernel, [a.copy() for a in arrays], grid, block, profile=profile)
     except KernelCheckError as error:  # what it accessed up to then is drawn
         text = f"{error.findings[0]}".partition("\n")[0]
     except Todo:
         return "not written", []
-    except Exception as error:  # of any kind, as a student wrote it; the check of the task says it whole
+    except (Exception, OutOfTime) as error:  # of any kind, as a student wrote it; the check of the task says it whole
         return type(error).__name__, []
     panels = [
         (profile, touches, verb)

@@ -11,7 +11,7 @@ from tutorials.cells import TODO, parts
 
 
 def forbidden(source: str, stub: str, task: str, names: Iterable[str]) -> str:
-    """The first use of a name that a task may not call, as "line 12: broadcast_shapes", or "".
+    """The first use of a name that a task may not call, as "line 12 uses broadcast_shapes", or "".
 
     Looked at are the definitions that the task asks for, and whatever the stub does not have: functions that help, and
     imports. A name may be an attribute, be imported (`*` too), or be a text, as for `getattr`; a variable may have it.
@@ -28,7 +28,7 @@ def forbidden(source: str, stub: str, task: str, names: Iterable[str]) -> str:
         if part.path not in kept:
             for node in ast.walk(part.node):
                 if found := names & named(node):
-                    return f"line {node.lineno}: {found.pop()}"
+                    return f"line {node.lineno} uses {found.pop()}"
     return ""
 
 

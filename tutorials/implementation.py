@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import tempfile
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tutorials.lessons import Lesson, lesson
+from tutorials.limits import OutOfTime, at_most
 
 STUDENT, SOLUTION, STUB, WRONG = "student", "solution", "stub", "wrong:"
 
@@ -64,10 +68,68 @@ def written(found: Lesson, source: str) -> Path:
     return path
 
 
-def load(path: Path) -> ModuleType:
+class Implementation(ModuleType):
+    """A module that says what its file lacks."""
+
+    def __getattr__(self, name: str) -> Any:
+        file = Path(self.__file__).name
+        raise AttributeError(f"there is no {name!r} in {file}: has it another name there, or is it indented?")
+
+
+def load(path: Path) -> Implementation:
     """A fresh module of a file; never of its compiled file, which Python takes for that of another of the same size if
-    both were written within a second, as mutants are."""
-    module = ModuleType(f"implementation_{path.stem.lstrip('0123456789_')}")
+    both were written within a second, as mutants are.
+
+    Raises:
+        SyntaxError: if the file is no text, or no Python.
+        ImportError: if it ends the program, or is stopped since it takes too long.
+        Exception: what the file raises.
+    """
+    module = Implementation(f"implementation_{path.stem.lstrip('0123456789_')}")
     module.__file__ = str(path)
-    exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
+    code = compile(parsed(text_of(path), str(path)), path, "exec", dont_inherit=True)
+    try:
+        exec(code, vars(module))
+    except (SystemExit, OutOfTime) as error:  # which would end more than the load
+        why = f"{error}" if isinstance(error, OutOfTime) else "the file ends the program, as by exit()"
+        raise ImportError(f"when it is loaded: {why}").with_traceback(error.__traceback__) from None
     return module
+
+
+def loaded(path: Path) -> Implementation | None:
+    """The module of a file; None if it cannot be loaded, or not in time: its check says why."""
+    try:
+        with at_most(10):
+            return load(path)
+    except Exception:  # of any kind, as a student wrote it
+        return None
+
+
+def text_of(path: Path) -> str:
+    """The text of a file as Python reads it: a byte order mark is left out, and an encoding may be declared.
+
+    Raises:
+        SyntaxError: if it is in another one.
+    """
+    data = path.read_bytes()
+    try:
+        return decode_source(data)
+    except (UnicodeDecodeError, SyntaxError) as error:
+        line = data.count(b"\n", 0, getattr(error, "start", 0)) + 1
+        message = f"what is written here is not in UTF-8 ({getattr(error, 'reason', error)}): save the file in UTF-8"
+        raise SyntaxError(message, (str(path), line, None, None)) from None
+
+
+def parsed(source: str, name: str) -> ast.Module:
+    """The syntax tree of a text, which errors call by this name.
+
+    Raises:
+        SyntaxError: if it is no Python.
+    """
+    try:
+        return ast.parse(source, name)
+    except (ValueError, SyntaxError) as error:  # ValueError: for null bytes, before Python 3.12
+        if getattr(error, "lineno", None) is None:
+            line = source.count("\n", 0, max(0, source.find("\0"))) + 1
+            raise SyntaxError(f"{error}", (name, line, None, None)) from None
+        raise

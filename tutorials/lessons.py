@@ -143,8 +143,25 @@ def lesson(which: int | str) -> Lesson:
     Raises:
         LookupError: if there is none.
     """
-    short = re.sub(r"^(\d+)\.\d+$", r"\1", str(which)).lstrip("0") or "0"
+    short = without_zeros(re.sub(r"^(\d+)\.\d+$", r"\1", str(which)))
     for found in lessons():
-        if short in (str(found.number), found.name.lstrip("0")):
+        if short in (str(found.number), without_zeros(found.name)):
             return found
     raise LookupError(f"there is no lesson {which!r}; expected one of {[found.name for found in lessons()]}")
+
+
+def without_zeros(name: str) -> str:
+    """A number or a name without zeros before it."""
+    return re.sub(r"^0+(?=\d)", "", name)
+
+
+def lesson_and_task(which: int | str) -> tuple[Lesson, str | None]:
+    """A lesson, and the task if the number of one is given: "1.4".
+
+    Raises:
+        LookupError: if there is none.
+    """
+    found, task = lesson(which), str(which) if "." in str(which) else None
+    if task and task not in found.tasks:
+        raise LookupError(f"lesson {found.name} has no task {task!r}; expected one of {found.tasks}")
+    return found, task

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tutorials.cells import TODO, put
-from tutorials.implementation import STUDENT, Todo, implementation, written
-from tutorials.lessons import lesson
-from tutorials.report import Outcome, attempts_drawn, tasks_of
+from tutorials.implementation import Todo, loaded, parsed, text_of, written
+from tutorials.lessons import Lesson, lesson_and_task
+from tutorials.report import Outcome, Stopped, attempts_drawn, tasks_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,32 +28,55 @@ def load(shell: Any) -> None:
     Unsolved(shell)
 
 
-def run_task(shell: Any, task: str, cell: str) -> None:
+def run_task(shell: Any, line: str, cell: str) -> None:
     """`%%task 1.1`: write the cell into the student's file, check the task, and draw its picture."""
-    task = task.strip()
-    found = lesson(task)
-    if task not in found.tasks:
-        raise LookupError(f"lesson {found.name} has no task {task!r}; expected one of {found.tasks}")
-    before = found.student.read_text(encoding="utf-8") if found.student.exists() else found.stub
+    found, task = task_named(line.strip())
     try:
+        before = text_of(found.student) if found.student.exists() else found.stub
+        parsed(before, found.student.name)
+        parsed(f"\n{cell}", "the cell")  # whose first line is `%%task`
         after = put(before, cell)
     except SyntaxError as error:
-        print(Outcome(task, "error", f"{type(error).__name__}: {error.msg}, line {error.lineno}: {error.text}", ""))
+        place = f", line {error.lineno} of {error.filename}: {(error.text or '').strip()}" if error.lineno else ""
+        print(Outcome(task, "error", f"{type(error).__name__}: {error.msg}{place}", ""))
         return
     found.student.write_text(after, encoding="utf-8")
     mark = f'{TODO}"lesson {task}:'
+    outcomes = []
     if after.count(mark) == found.stub.count(mark):
         print(Outcome(task, "not started", "write your code in place of `raise Todo(...)`, then run this cell", ""))
     else:
-        print(*tasks_of(found, str(found.student), task), sep="\n")
+        outcomes = tasks_of(found, str(found.student), task)
         if TODO in cell:
             print(
                 f"The cell raises Todo; what tutorials/{found.name}/student.py has in its place was checked, and stays."
             )
-    if (old := shell.user_ns.get("impl")) is not None:
-        shell.user_ns["impl"] = implementation(found, STUDENT)
-        take_over(old, shell.user_ns["impl"])
-    show(attempts_drawn(found, task, {"before": written(found, before), "this attempt": written(found, after)}))
+    new, earlier = loaded(found.student), written(found, before)
+    if new is None and loaded(earlier) is not None:
+        found.student.write_text(before, encoding="utf-8")
+        print(f"With this cell tutorials/{found.name}/student.py cannot be loaded: it stays as it was.")
+    elif new is not None:
+        if (old := shell.user_ns.get("impl")) is not None:
+            shell.user_ns["impl"] = new
+            take_over(old, new)
+        if not any(one.outcome == "error" for one in outcomes):
+            show(attempts_drawn(found, task, {"before": earlier, "this attempt": written(found, after)}))
+
+
+def task_named(line: str) -> tuple[Lesson, str]:
+    """A lesson and its task, as the first line of a cell names it.
+
+    Raises:
+        UsageError: if there is none; notebooks show it as one sentence.
+    """
+    from IPython.core.error import UsageError
+
+    if not re.fullmatch(r"\d+\.\d+", line):
+        raise UsageError(f"%%task {line}: expected the number of a task, as in `%%task 1.1`")
+    try:
+        return lesson_and_task(line)
+    except LookupError as error:
+        raise UsageError(f"%%task {line}: {error}") from None
 
 
 def take_over(old: ModuleType, new: ModuleType) -> None:
@@ -83,7 +107,7 @@ class Unsolved:
 
     def __init__(self, shell: Any):
         self.shell, self.names, self.stored, self.said = shell, set[str](), set[str](), None
-        shell.set_custom_exc((Todo, NameError), self.say)
+        shell.set_custom_exc((Todo, NameError, Stopped), self.say)
         shell.events.register("pre_run_cell", self.begin)
         shell.events.register("post_run_cell", self.end)
 
@@ -96,8 +120,11 @@ class Unsolved:
         self.stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.stored |= {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
 
-    def say(self, shell: Any, kind: type, error: Exception, trace: TracebackType, tb_offset: int | None = None) -> None:
+    def say(self, shell: Any, kind: type, error: Any, trace: TracebackType, tb_offset: int | None = None) -> None:
         """One line in place of a traceback; other unknown names get their traceback."""
+        if isinstance(error, Stopped):
+            print(error)
+            return  # and "Run all" stops, too
         if isinstance(error, Todo):
             print(f"not yet solved: {error}")
         elif error.name in self.names:

@@ -17,7 +17,7 @@ import numpy as np
 
 from miniflow.formulas import scalar
 from tutorials.cells import put
-from tutorials.implementation import load, written
+from tutorials.implementation import load, parsed, text_of, written
 from tutorials.lessons import ROOT, Lesson, lesson
 
 PARTS = {1: "storage", 2: "autograd", 3: "checker", 4: "training", 5: "operator", 9: "convolution", 10: "data"}
@@ -76,7 +76,8 @@ def merged(found: Lesson) -> tuple[str, list[str]]:
     """The student's file of a lesson with what it lacks, and the tasks that it lacks."""
     if not found.student.exists():
         return solution_of(found), found.tasks
-    student = found.student.read_text(encoding="utf-8")
+    student = text_of(found.student)
+    parsed(student, str(found.student))  # an error names the file
     missing = set(re.findall(r'raise Todo\("lesson (\d+\.\d+):', student))
     return put(solution_of(found), student), [task for task in found.tasks if task in missing]
 

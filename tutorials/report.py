@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,13 +20,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tutorials.implementation import default, implementation, load, path_of
-from tutorials.lessons import ROOT, Lesson, lesson
+from tutorials.implementation import STUDENT, default, implementation, load, loaded, path_of
+from tutorials.lessons import ROOT, Lesson, lesson_and_task
+from tutorials.limits import MEMORY, PRINTED, SECONDS, too_long
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LIMIT = 120  # seconds for all checks of a lesson
+STEP = 0.05  # seconds between two looks at what a process reports
+PATIENCE = 10  # seconds until a check is said to be running, and until a process that is stopped is ended
 ORDER = ("error", "wrong", "not started", "passed")
 # processes that start with what takes two seconds to import, where the system can copy a process
 PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
@@ -37,7 +41,7 @@ class Outcome:
 
     Attributes:
         task: "1.2".
-        outcome: "passed", "wrong", "not started" or "error".
+        outcome: "passed", "wrong", "not started" or "error"; "running" while it is checked.
         message: why.
         test: the name of the check.
     """
@@ -51,33 +55,101 @@ class Outcome:
         return f"{self.task:6} {self.outcome:12}" + (f" {self.message}" if self.message else "")
 
 
-def run(of: Lesson, which: str, *, options: Iterable[str] = (), limit: float = LIMIT) -> list[Outcome]:
-    """The outcomes of all checks of a lesson, which run in a process of their own.
+class Stopped(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C while checks ran."""
+
+
+def run(
+    of: Lesson,
+    which: str,
+    *,
+    options: Iterable[str] = (),
+    limit: float = SECONDS,
+    tell: Callable[[Outcome], object] = lambda task: None,
+) -> list[Outcome]:
+    """The outcomes of all checks of a lesson, which run in a process of their own, with limits of time and memory.
 
     Args:
         of: the lesson.
         which: the implementation, see `implementation`.
         options: for pytest.
-        limit: in seconds; what has not ended then is an error.
+        limit: of each check, in seconds; what has not ended then is an error.
+        tell: called with the outcome of each task as soon as its checks have ended, and of one that takes long.
+
+    Raises:
+        Stopped: by Ctrl-C.
     """
     with tempfile.TemporaryDirectory() as folder:
         report, printed = Path(folder) / "report", Path(folder) / "printed"
-        arguments = [str(of.tests), f"--impl={which}", f"--report={report}", f"--rootdir={ROOT.parent}", *options]
-        process = PROCESSES.Process(target=run_pytest, args=(arguments, printed))
+        arguments = [str(of.tests), f"--impl={which}", f"--report={report}", f"--rootdir={ROOT.parent}"]
+        process = PROCESSES.Process(target=run_pytest, args=([*arguments, f"--seconds={limit}", *options], printed))
         start_alone(process)
-        process.join(limit)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            end = f"not done after {limit:.0f} seconds: is there a loop without an end?"
-        else:
-            end = "" if process.exitcode in (0, 1) else ended_by(process.exitcode)  # 1: some checks failed
-        lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
-        text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
-    entries = [json.loads(line) for line in lines]
-    if not entries:  # the checks could not be read
-        return [Outcome(task, "error", f"{end}\n{text[-2000:]}".strip(), "") for task in of.tasks]
-    return complete(entries, end)
+        told: set[str] = set()
+        try:
+            end = followed(process, report, limit, told, tell)
+        except KeyboardInterrupt:
+            raise Stopped("stopped by Ctrl-C: what has no line above was not checked") from None
+        finally:
+            kill(process)
+        entries = reported(report)
+        text = printed.read_bytes()[-2000:].decode(errors="replace") if printed.exists() else ""
+    if entries:
+        outcomes = complete(entries, end)
+    else:  # the checks could not be read
+        outcomes = [Outcome(task, "error", f"{end}\n{text}".strip(), "") for task in of.tasks]
+    tell_new(outcomes, told, tell)
+    return outcomes
+
+
+def followed(
+    process: BaseProcess, report: Path, limit: float, told: set[str], tell: Callable[[Outcome], object]
+) -> str:
+    """Wait for a process, and tell what it reports; the result says how it ended, "" if by itself."""
+    entries, since, waiting = [], time.monotonic(), False
+    while process.is_alive():
+        process.join(STEP)
+        if len(fresh := reported(report)) > len(entries):
+            entries, since, waiting = fresh, time.monotonic(), False
+            due = {entry["task"] for entry in lost(entries)}
+            tell_new([one for one in outcomes_of(entries) if one.task not in due], told, tell)
+        seconds = time.monotonic() - since
+        if entries and not lost(entries) and seconds > PATIENCE:
+            return f"the process did not end within {PATIENCE} seconds: does a thread of yours still run?"
+        if seconds > limit + PATIENCE:
+            return too_long(limit)
+        if entries and seconds > PATIENCE and not waiting:
+            waiting = True
+            tell(Outcome(lost(entries)[0]["task"], "running", f"it is stopped after {limit:g} seconds", ""))
+    return "" if process.exitcode in (0, 1) else ended_by(process.exitcode)  # 1: some checks failed
+
+
+def tell_new(outcomes: Iterable[Outcome], told: set[str], tell: Callable[[Outcome], object]) -> None:
+    """Tell the outcomes of tasks that were not told before."""
+    for one in by_task(outcomes):
+        if one.task not in told:
+            told.add(one.task)
+            tell(one)
+
+
+def kill(process: BaseProcess) -> None:
+    """End a process, and those that it started and left."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or nobody is in it
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+
+
+def reported(report: Path) -> list[dict]:
+    """What `conftest` wrote up to now, but for a line that it is just writing."""
+    lines = report.read_text(encoding="utf-8").split("\n")[:-1] if report.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def lost(entries: Iterable[dict]) -> list[dict]:
+    """The checks that were planned and have no outcome."""
+    done = {entry["test"] for entry in entries if entry["outcome"] != "planned"}
+    return [entry for entry in entries if entry["test"] not in done]
 
 
 def start_alone(process: BaseProcess) -> None:
@@ -91,6 +163,8 @@ def start_alone(process: BaseProcess) -> None:
 
 def run_pytest(arguments: list[str], printed: Path) -> None:
     """Run pytest from the folder above the lessons; what it prints goes to a file."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # those that it starts can be ended with it, and Ctrl-C is for the one that waits
     with printed.open("wb") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -107,22 +181,25 @@ def complete(entries: list[dict], end: str) -> list[Outcome]:
         entries: what `conftest` wrote.
         end: how the process ended; "" if it ended by itself.
     """
-    found = [outcome_of(entry) for entry in entries if entry["outcome"] not in ("planned", "skipped")]
-    reported = {entry["test"] for entry in entries if entry["outcome"] != "planned"}
-    lost = [entry for entry in entries if entry["test"] not in reported]
-    for number, entry in enumerate(lost):
+    found, missing = outcomes_of(entries), lost(entries)
+    for number, entry in enumerate(missing):
         why = end or "the process ended in this check, as by os._exit()"
-        message = why if number == 0 else f"not checked, since the process ended in {lost[0]['test']}"
+        message = why if number == 0 else f"not checked, since the process ended in {missing[0]['test']}"
         found.append(Outcome(entry["task"], "error", message, entry["test"]))
-    if end and not lost:
+    if end and not missing:
         found.append(Outcome("", "error", f"after all checks: {end}", ""))
     return found
+
+
+def outcomes_of(entries: Iterable[dict]) -> list[Outcome]:
+    """The outcomes of the checks that ended."""
+    return [outcome_of(entry) for entry in entries if entry["outcome"] not in ("planned", "skipped")]
 
 
 def ended_by(status: int) -> str:
     """How a process ended, in words; `status` is negative for a signal."""
     if status < 0:
-        return f"{signal.Signals(-status).name} ended the process: a crash, or more time or memory than it may use"
+        return f"{signal.Signals(-status).name} ended the process: a crash, or more memory than there is"
     return f"the process ended with exit status {status}"
 
 
@@ -131,8 +208,28 @@ def outcome_of(entry: dict) -> Outcome:
     message = entry["message"] if entry["outcome"] != "passed" else ""
     if entry["outcome"] == "error":
         place = f" ({entry['place']})" if entry["place"] else ""
-        message = f"{entry['kind']}: {message}{place}"
+        message = f"{entry['kind']}: {explained(entry['kind'], message)}{place}"
     return Outcome(entry["task"], entry["outcome"], message, entry["test"])
+
+
+KERNEL = "a plain function stands where a kernel is expected: is there no `@cuda.jit` above it?"
+EXPLAINED = {  # kind of an error, a part of its message -> what it means here
+    ("SystemExit", ""): "your code ends the program; return, or raise another error",
+    ("RecursionError", ""): "does a function call itself without an end?",
+    ("MemoryError", ""): f"a check may use {MEMORY >> 30} GB of memory",
+    ("AttributeError", "'function' object has no attribute 'py_func'"): KERNEL,
+    ("TypeError", "'function' object is not subscriptable"): KERNEL,
+    ("OSError", "reading from stdin"): "nobody answers input() in a check; take what you need as arguments",
+    ("OSError", "File too large"): f"a check may print {PRINTED >> 20} MB: is there a loop without an end?",
+}
+
+
+def explained(kind: str, message: str) -> str:
+    """The message of an error and what it means in a check; pytest's advice, which is not for students, is left out."""
+    for (known, part), meaning in EXPLAINED.items():
+        if kind.endswith(known) and part in message:
+            return meaning if not message or part else f"{message}: {meaning}"
+    return message
 
 
 def by_task(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -145,12 +242,17 @@ def by_task(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return list(tasks.values())
 
 
-def remembered(found: Lesson) -> list[Outcome]:
-    """One outcome for each task of the student's file: those of the last check, if nothing changed since."""
+def remembered(found: Lesson, tell: Callable[[Outcome], object] = lambda task: None) -> list[Outcome]:
+    """One outcome for each task of the student's file: those of the last check, if nothing changed since.
+
+    Args:
+        found: the lesson.
+        tell: see `run`; nothing is told of what is remembered.
+    """
     path, key = found.folder / ".checked.json", digest(found)
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if known.get("digest") != key:
-        known = {"digest": key, "tasks": [asdict(task) for task in by_task(run(found, str(found.student)))]}
+        known = {"digest": key, "tasks": [asdict(task) for task in by_task(run(found, str(found.student), tell=tell))]}
         path.write_text(json.dumps(known), encoding="utf-8")
     return [Outcome(**task) for task in known["tasks"]]
 
@@ -163,14 +265,25 @@ def digest(found: Lesson) -> str:
     return hashed.hexdigest()
 
 
+def print_now(task: Outcome) -> None:
+    """Print an outcome at once, also where output is collected; what is no outcome yet goes beside it."""
+    print(task, flush=True, file=sys.stderr if task.outcome == "running" else sys.stdout)
+
+
 def tasks_of(found: Lesson, path: str, task: str | None = None) -> list[Outcome]:
-    """One outcome for each task of a lesson, or that of one task."""
-    tasks = by_task(run(found, path, options=[f"--task={task}"] if task else []))
-    return [one for one in tasks if task is None or one.task in (task, "")]
+    """One outcome for each task of a lesson, or that of one task; printed as they come."""
+    wanted = (*found.tasks, "") if task is None else (task, "")
+    outcomes = run(
+        found,
+        path,
+        options=[f"--task={task}"] if task else [],
+        tell=lambda one: print_now(one) if one.task in wanted else None,
+    )
+    return [one for one in by_task(outcomes) if one.task in wanted]
 
 
 def check(which: int | str, implementation_of: str | None = None, picture: str | Path | None = None) -> bool:
-    """Check a lesson, 6, or one of its tasks, "6.8", and print one line for each task.
+    """Check a lesson, 6, or one of its tasks, "6.8", and print one line for each task as soon as it is checked.
 
     Args:
         which: the lesson, or the task.
@@ -179,16 +292,22 @@ def check(which: int | str, implementation_of: str | None = None, picture: str |
 
     Returns:
         whether all of it passed.
+
+    Raises:
+        LookupError: for an unknown lesson or task.
+        FileNotFoundError: if there is no such file.
+        Stopped: by Ctrl-C.
     """
-    found, task = lesson(which), str(which) if "." in str(which) else None
-    if task and task not in found.tasks:
-        raise LookupError(f"lesson {found.name} has no task {task!r}; expected one of {found.tasks}")
-    path = path_of(found, implementation_of or default()).resolve()
+    found, task = lesson_and_task(which)
+    asked = implementation_of or default()
+    if asked == STUDENT and not found.student.exists():
+        print(f"you have no file of lesson {found.number} yet: run `python -m tutorials start {found.number}` first")
+        return False
+    path = path_of(found, asked).resolve()
     own = path == found.student.resolve() and not task
     if own:
         (found.folder / ".checked.json").unlink(missing_ok=True)  # other random inputs in each run
-    tasks = remembered(found) if own else tasks_of(found, str(path), task)
-    print("\n".join(map(str, tasks)))
+    tasks = remembered(found, print_now) if own else tasks_of(found, str(path), task)
     passed = all(task.outcome == "passed" for task in tasks)
     if "ipykernel" in sys.modules or picture:
         drawn = None
@@ -214,6 +333,6 @@ def attempts_drawn(found: Lesson, task: str, attempts: dict[str, Path]) -> Figur
         attempts: title -> file; the last one is what was just checked.
     """
     module = load(found.folder / "picture.py")
-    if hasattr(module, "draw_task"):
-        return module.draw_task(task, {title: load(path) for title, path in attempts.items()})
-    return None
+    modules = {title: loaded(path) for title, path in attempts.items()}
+    modules = {title: one for title, one in modules.items() if one is not None}
+    return module.draw_task(task, modules) if modules and hasattr(module, "draw_task") else None

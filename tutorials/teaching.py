@@ -18,7 +18,6 @@ from tutorials.report import Outcome, by_task, run
 
 TEACHERS = ("TEACHING.md", "teaching.py", "mutants.py", "build.py", "solution.py", "wrong", "equivalent.txt")
 LEFT_OUT = (*TEACHERS, "student.py", ".checked.json", "__pycache__")
-LIMITS = (60, 4 << 30)  # of a submission: seconds of CPU time, and bytes of memory
 INSTALL = 'pip install "miniflow-edu[notebooks]"'
 README = """# A course in building a deep-learning framework
 
@@ -153,8 +152,7 @@ def grades(folder: Path) -> list[Grade]:
     known, found = {one.name: one for one in lessons()}, []
     for path in sorted(folder.glob("*/[0-9][0-9]_*.py")):
         if path.stem in known:
-            limits = [f"--limits={LIMITS[0]},{LIMITS[1]}"]
-            outcomes = by_task(run(known[path.stem], str(path.resolve()), options=limits, limit=2 * LIMITS[0]))
+            outcomes = by_task(run(known[path.stem], str(path.resolve())))
             found.append(Grade(path.parent.name, known[path.stem], whole(known[path.stem], outcomes)))
     if not found:
         raise FileNotFoundError(f"there is no submission in '{folder}'; expected NAME_OF_STUDENT/01_storage.py there")

@@ -28,7 +28,7 @@ from miniflow.hostcuda import ptx, shadow, stream_order
 from miniflow.hostcuda.arguments import Arguments, InOut, cast
 from miniflow.hostcuda.cache import keep
 from miniflow.hostcuda.compile import ERROR_FIELDS
-from miniflow.hostcuda.errors import UnsupportedKernelError
+from miniflow.hostcuda.errors import KernelArgumentError, UnsupportedKernelError
 from miniflow.hostcuda.findings import Finding, raise_findings, sentences
 from miniflow.hostcuda.instrument import CheckedTranslation
 from miniflow.hostcuda.lookup import KernelStop
@@ -64,7 +64,12 @@ def launch(
 
     Raises:
         KernelCheckError: with everything that was found.
+        KernelArgumentError: for a function that is no kernel.
     """
+    if not hasattr(kernel, "configure"):
+        raise KernelArgumentError(
+            f"check.launch: got {kernel!r}; expected a kernel: write @cuda.jit above the function"
+        )
     chosen = profile if isinstance(profile, Profile) else Profile() if profile else None
     launched = tuple(InOut(a) if isinstance(a, np.ndarray) else a for a in arguments)
     run(kernel.configure(grid, block, 0, shared), Arguments(launched, checked=True), chosen)

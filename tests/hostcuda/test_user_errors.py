@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import float32, int64
 
-from miniflow.hostcuda import UnsupportedKernelError, cuda
+from miniflow.hostcuda import KernelArgumentError, UnsupportedKernelError, cuda
 from miniflow.hostcuda import check as checks
 
 HERE = Path(__file__).name
@@ -335,3 +335,8 @@ def test_a_mistake_is_told_in_the_users_line(function, text):
         kernel[1, 32](cuda.to_device(np.zeros(32)))
     assert len(str(caught.value).splitlines()) <= 3, str(caught.value)
     assert ".cache" not in str(caught.value)
+
+
+def test_a_plain_function_is_no_kernel():
+    with pytest.raises(KernelArgumentError, match="got <function misspelled.* write @cuda.jit above the function"):
+        checks.launch(misspelled, [np.zeros(3)], 1, 1)
