@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from miniflow.hostcuda import drop_in
+from miniflow.hostcuda import drop_in, findings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "test_without_a_gpu.md").read_text(encoding="utf-8")
@@ -112,6 +112,10 @@ def test_an_earlier_import_is_replaced(tmp_path):
 
 
 # The page of the documentation
+
+
+def test_the_page_lists_every_kind_of_finding():
+    assert sorted(re.findall(r"^\| `(.+?)` \|", PAGE, flags=re.MULTILINE)) == sorted(findings.ORDER)
 
 
 @pytest.fixture
