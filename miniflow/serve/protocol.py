@@ -23,10 +23,7 @@ HEADER = "inference-header-content-length"  # bytes of JSON, in front of binary 
 DTYPES = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 BINARY_ONLY = ("FP16", "BF16")
 VALUES = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int)}  # kind of a dtype -> types of its values in JSON
-TYPES = {
-    dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a finite number",
-    bool: "true or false",
-}  # fmt: skip
+KINDS = {dict: "object", list: "array", str: "string", int: "integer", float: "number", bool: "boolean"}  # in JSON
 
 
 def read(model: str, body: bytes, header: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -67,7 +64,7 @@ def field(place: str, entry: Any, key: str, kind: type, default: Any = None) -> 
     """A field of a JSON object, whose value has to be of a type."""
     require(type(entry) is dict, place, f"{entry!r:.80}", f"an object with {key}")
     found = entry.get(key, default)
-    require(type(found) is kind, place, f"{key} {found!r:.80}", TYPES[kind])
+    require(type(found) is kind, place, f"{key} {found!r:.80}", f"a JSON {KINDS[kind]}")
     return found
 
 
@@ -103,7 +100,8 @@ def array_of(place: str, entry: dict[str, Any], binary: memoryview) -> tuple[np.
     if found is None:
         wrong = next(i for i, value in enumerate(values) if converted([value], dtype) is None)
         index = "".join(f"[{n}]" for n in np.unravel_index(wrong, data.shape))
-        require(False, place, f"{values[wrong]!r:.40} at data{index}", f"{TYPES[VALUES[dtype.kind][0]]} for {datatype}")
+        got = f"{values[wrong]!r:.40} at data{index}"
+        require(False, place, got, f"a JSON {KINDS[VALUES[dtype.kind][0]]} for {datatype}")
     return found.reshape(shape), binary
 
 

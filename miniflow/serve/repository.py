@@ -80,10 +80,8 @@ def prepare(
     models, engines = {model.name: model for model in models_in(folder)}, engines or {}
     if not models:
         got = f"{folder} holds no models" if os.path.isdir(folder) else f"there is no folder {folder}"
-        expected = (
-            f'a folder of folders, one for each model: graph.save("{Path(folder, "NAME")}", serve=True) writes one'
-        )
-        raise ArgumentError(f"serve: {got}; expected {expected}")
+        written = f'graph.save("{Path(folder, "NAME")}", serve=True) writes one'
+        raise ArgumentError(f"serve: {got}; expected a folder of folders, one for each model: {written}")
     if engines.keys() - models.keys():
         raise ArgumentError(f"serve: got engines for {sorted(engines)}; expected names of the models {list(models)}")
     return each(lambda path: prepare_model(path, names, max_batch_size, engines.get(path.name)), list(models.values()))
@@ -149,9 +147,7 @@ def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: 
             write_config(model, config_of(saved, model.name, names, max_batch_size, engine))
         kept = read_config(model)
         if engine not in (None, engine_of(kept)) or max_batch_size not in (None, kept.max_batch_size):
-            print(
-                f"serve: {model.name} has a config.pbtxt, which is kept: it decides, not the options", file=sys.stderr
-            )
+            print(f"serve: {model.name} keeps its config.pbtxt, which decides, not the options", file=sys.stderr)
         for version in versions:
             path = model / str(version) / "model.py"
             if not path.exists():

@@ -71,10 +71,8 @@ def layout(scratch: Path, server: Path, stub: Path, libpython: Path, models: Seq
         the environment to start Triton in.
     """
     for model in models:
-        (scratch / "models" / model.name).mkdir(parents=True)
+        shutil.copytree(model, scratch / "models" / model.name, copy_function=os.symlink)
         (scratch / "models" / model.name / RESTARTED).touch()
-        for path in model.iterdir():
-            (scratch / "models" / model.name / path.name).symlink_to(path.resolve())
     (scratch / "lib").mkdir()
     (scratch / "lib" / LIBPYTHON).symlink_to(libpython)
     shutil.copytree(server.parents[1] / "backends" / "python", scratch / "backends" / "python")  # links are refused

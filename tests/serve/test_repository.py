@@ -307,7 +307,7 @@ def test_options_that_a_config_decides(tmp_path, capsys):
     pair().save(tmp_path / "pair", serve=True)
     for options in ({"max_batch_size": 8}, {}, {"max_batch_size": 4}, {"engines": {"pair": "openvino"}}):
         prepare(tmp_path, **options)
-        said = "serve: pair has a config.pbtxt, which is kept: it decides, not the options\n" if options else ""
+        said = "serve: pair keeps its config.pbtxt, which decides, not the options\n" if options else ""
         assert capsys.readouterr().err == ("" if options == {"max_batch_size": 8} else said)
 
 
