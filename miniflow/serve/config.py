@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf import descriptor_pb2, message_factory, text_format
 
 from miniflow.dtype import ALL
 from miniflow.errors import ArgumentError
@@ -24,17 +24,15 @@ ENUMS = {
     "DataType": ("TYPE_INVALID", *(f"TYPE_{name}" for name in DATATYPES.values()), "TYPE_STRING"),
     "Kind": ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"),
 }
-MESSAGES = {  # name -> field -> type; "*" for several
-    "Tensor": {"name": "string", "data_type": "DataType", "dims": "*int64"},
-    "InstanceGroup": {"kind": "Kind", "count": "int32", "gpus": "*int32"},
-    "DynamicBatching": {"max_queue_delay_microseconds": "uint64"},
-    "Value": {"string_value": "string"},
-    "ParametersEntry": {"key": "string", "value": "Value"},
-    "ModelConfig": {
-        "backend": "string", "max_batch_size": "int32", "input": "*Tensor", "output": "*Tensor",
-        "instance_group": "*InstanceGroup", "dynamic_batching": "DynamicBatching", "parameters": "*ParametersEntry",
-    },
-}  # fmt: skip
+MESSAGES = {  # name -> fields, as the language of protobuf declares them
+    "Tensor": "string name; DataType data_type; repeated int64 dims",
+    "InstanceGroup": "Kind kind; int32 count; repeated int32 gpus",
+    "DynamicBatching": "uint64 max_queue_delay_microseconds",
+    "Value": "string string_value",
+    "ParametersEntry": "string key; Value value",
+    "ModelConfig": "string backend; int32 max_batch_size; repeated Tensor input; repeated Tensor output; "
+    "repeated InstanceGroup instance_group; DynamicBatching dynamic_batching; repeated ParametersEntry parameters",
+}
 
 
 @cache
@@ -45,16 +43,11 @@ def message_class() -> type:
         file.enum_type.add(name=name, value=[{"name": value, "number": i} for i, value in enumerate(values)])
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
-        for number, (field, kind) in enumerate(fields.items(), 1):
-            added = message.field.add(name=field, number=number, label=3 if kind[0] == "*" else 1)
-            kind = kind.removeprefix("*")
-            if kind in ENUMS or kind in MESSAGES:
-                added.type_name = f".miniflow.serve.{kind}"
-            else:
-                added.type = added.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("miniflow.serve.ModelConfig"))
+        for number, declaration in enumerate(fields.split("; "), 1):
+            *repeated, kind, field = declaration.split()
+            typed = {"type_name": f".miniflow.serve.{kind}"} if kind[0].isupper() else {"type": f"TYPE_{kind.upper()}"}
+            message.field.add(name=field, number=number, label=3 if repeated else 1, **typed)
+    return message_factory.GetMessages([file])["miniflow.serve.ModelConfig"]
 
 
 def read_config(model: str | os.PathLike) -> Any:
