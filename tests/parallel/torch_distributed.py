@@ -181,6 +181,29 @@ def joining():
         {"throw_on_early_termination": True}, [2, 1, 2]))  # fmt: skip
 
 
+def parameters_that_no_rank_uses():
+    """They keep their gradients, as with find_unused_parameters=True of PyTorch: AdamW does not move them."""
+    layers = flow.nn.ModuleList([flow.nn.Linear(2, 1), flow.nn.Linear(2, 1), flow.nn.Linear(2, 1)])
+    layers.forward = lambda x, used: sum(layers[i](x) for i in used)
+    model = flow.nn.parallel.DistributedDataParallel(layers, find_unused_parameters=True, bucket_size=4)
+    optimizer = flow.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    for used in ([[0]] * 3, [[0], [0, 1], [0]], [[0]] * 3):
+        optimizer.zero_grad()
+        before = [p.detach().clone() for p in layers[2].parameters()]
+        model(full(rank + 1, 1, 2), used[rank]).sum().backward()
+        assert layers[0].weight.grad.tolist() == [[2, 2]]
+        found = layers[1].weight.grad
+        assert found is None if used[1] == [0] else np.allclose(found.numpy(), 2 / 3, rtol=1e-6), "of rank 1"
+        assert layers[2].weight.grad is None and layers[2].bias.grad is None
+        optimizer.step()
+        assert all(bool((p == q).all()) for p, q in zip(layers[2].parameters(), before, strict=True))
+    optimizer.zero_grad()
+    with model.no_sync():
+        model(full(rank + 1, 1, 2), [1]).sum().backward()
+    model(full(rank + 1, 1, 2), [0]).sum().backward()
+    assert layers[1].weight.grad.tolist() == [[2, 2]], "of a forward in no_sync"
+
+
 def pairs_train():
     pair = dist.new_group([0, 2])
     if rank != 1:
@@ -195,7 +218,16 @@ def pairs_train():
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     assert size == 3 and dist.get_backend() == "mpi"
-    for part in (groups, operations, asynchronous, messages, objects, joining, pairs_train):
+    for part in (
+        groups,
+        operations,
+        asynchronous,
+        messages,
+        objects,
+        joining,
+        parameters_that_no_rank_uses,
+        pairs_train,
+    ):
         part()
     dist.destroy_process_group()
     print("right")

@@ -47,7 +47,8 @@ def DistributedDataParallel(  # noqa: N802  (the name of a class in PyTorch)
     """Let every rank train the same model on its part of a batch.
 
     Parameters and buffers become those of the first rank. After `backward` each gradient is the mean over the ranks,
-    also of parameters that some of them did not use: their gradient is 0 there. As in OneFlow, the module itself is
+    also of parameters that some of them did not use: their gradient is 0 there. Those that no rank used keep the
+    gradient that they had, such as None, with which optimizers leave them alone. As in OneFlow, the module itself is
     returned, with what PyTorch's wrapper has:
 
     - `module.module` is the module, unless it has a child of that name;
@@ -164,6 +165,7 @@ class Bucket:
         parameters: in order.
         flat: their gradients, then the sums over the ranks; half precision is summed in float32.
         parts: the part of each parameter, in its shape.
+        users: behind the gradients, how many ranks have one for each parameter.
         sent: what the ranks send: `flat`, or pinned memory where MPI reads none of devices.
         ready: how many of them are there.
         arrived: tells when the gradients are in pinned memory.
@@ -174,9 +176,10 @@ class Bucket:
         self.parameters, self.ranks = parameters, collectives.ranks_of(group)
         dtype = np.result_type(parameters[0]._array.dtype, np.float32)
         device = parameters[0].device
-        self.flat = memory.full((sum(p.numel() for p in parameters),), 0, dtype, device)
+        ends = list(itertools.accumulate([p.numel() for p in parameters]))
+        self.flat = memory.full((ends[-1] + len(parameters),), 0, dtype, device)
+        self.users = self.flat[ends[-1] :]
         self.sent = self.flat if world.receiving(device) == device else memory.pinned_like(self.flat)
-        ends = itertools.accumulate([p.numel() for p in parameters])
         self.parts = [self.flat[i - p.numel() : i].reshape(p.shape) for p, i in zip(parameters, ends, strict=True)]
         self.ready = 0
         self.arrived: Any = None
@@ -210,10 +213,14 @@ class Bucket:
         self.complete()
         if self.sent is not self.flat:
             memory.start_copy_from(self.sent, self.flat)
+        missing = [p._grad is None for p in self.parameters]
+        users = memory.to_host(self.users).tolist() if any(missing) else missing
         Tensor._wrap(self.flat).div_(divisor)
-        for p, mean in zip(self.parameters, self.parts, strict=True):
-            if p._edge is None:  # frozen since
+        for p, mean, is_missing, others in zip(self.parameters, self.parts, missing, users, strict=True):
+            if p._edge is None or is_missing and not others:  # frozen since, or no rank used it
                 continue
+            if is_missing:
+                p._grad = zeros_like(p.detach())
             memory.copy_into(p._grad._array, mean)
             p._grad._written()
         self.ready = 0
@@ -378,8 +385,6 @@ class Reducer:
             return
         unused, self.unused = self.unused, {}
         for other in unused.values():
-            if other._grad is None and other._edge is not None:
-                other._grad = zeros_like(other.detach())
             self.fill(other)
         self.fill(p)
         while self.started < len(self.buckets):
@@ -401,11 +406,14 @@ class Reducer:
     def fill(self, p: Tensor) -> None:
         """Copy a gradient into its bucket."""
         bucket, k = self.places[id(p)]
+        if not bucket.ready:
+            memory.fill(bucket.users, 1)
         bucket.ready += 1
-        if p._edge is None:
-            Tensor._wrap(bucket.parts[k]).zero_()
-            return
-        memory.copy_into(bucket.parts[k], p._grad._array)
+        if p._edge is None or p._grad is None:
+            memory.fill(bucket.parts[k], 0)
+            memory.fill(bucket.users[k : k + 1], 0)
+        else:
+            memory.copy_into(bucket.parts[k], p._grad._array)
 
 
 class Tie(Function):
