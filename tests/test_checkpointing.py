@@ -38,6 +38,29 @@ def test_gradients_are_those_of_the_plain_call(dtype):
         checks.assert_close(a, b)
 
 
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_backward_after_the_region_of_autocast_has_ended(before, inside):
+    """Casts of parameters are kept within a region: the function may find one in forward, or leave one for backward."""
+    flow.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 6)), flow.randn(5, 6, requires_grad=True)
+
+    def function(x):
+        with flow.autocast("cpu", flow.bfloat16, enabled=inside or flow.is_autocast_enabled("cpu")):
+            return model(model(x))
+
+    def run(call):
+        with flow.autocast("cpu", flow.bfloat16, enabled=not inside):
+            first = model(x).detach() if before else x
+            y = call(function, first + x)
+        return y.float().square().sum()
+
+    plain = gradients(lambda: run(lambda f, *args: f(*args)), x, *model.parameters())
+    again = gradients(lambda: run(checkpoint), x, *model.parameters())
+    for a, b in zip(again, plain, strict=True):
+        checks.assert_close(a, b)
+
+
 def test_parameters_get_gradients_where_no_input_needs_one():
     model = nn.Linear(3, 2)
     x = flow.ones(4, 3)

@@ -115,6 +115,10 @@ class Caster:
         self.dtypes = dtypes
         self.cache = cache
 
+    def with_own_cache(self) -> Caster:
+        """One that casts as this one does, and finds none of its casts."""
+        return Caster(self.dtypes, self.cache and CastCache())
+
     def __call__(self, op: type[Op], inputs: tuple) -> tuple:
         if op.amp in AS_GIVEN:
             return inputs

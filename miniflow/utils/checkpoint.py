@@ -69,9 +69,17 @@ class _Recomputation:
         self.nodes: list[weakref.ref[Node]] = []
 
     def record(self) -> tuple[Any, list[Node]]:
-        """Call the function; its result, and the nodes that it left on the tape, oldest first."""
-        start = sequence()
-        outputs = self.function()
+        """Call the function; its result, and the nodes that it left on the tape, oldest first.
+
+        Casts that others made of its parameters under autocast are not used, nor are its own left to them: so it leaves
+        the same nodes each time.
+        """
+        start, autocast = sequence(), modes.autocast
+        modes.autocast = self.autocast and self.autocast.with_own_cache()
+        try:
+            outputs = self.function()
+        finally:
+            modes.autocast = autocast
         nodes, waiting = set(), [x._edge for x in _tensors(outputs) if x.requires_grad]
         while waiting:
             edge = waiting.pop()
@@ -86,15 +94,13 @@ class _Recomputation:
             raise AutogradError(
                 "checkpoint: an argument was changed in place before backward; change a copy (x.clone())"
             )
-        state, autocast = get_rng_state(), modes.autocast
+        state = get_rng_state()
         if self.state is not None:
             set_rng_state(self.state)
-        modes.autocast = self.autocast
         try:
             with enable_grad():
                 _, nodes = self.record()
         finally:
-            modes.autocast = autocast
             set_rng_state(state)
         originals = [node() for node in self.nodes]  # None for those that nothing needs any more
         if len(originals) != len(nodes) or any(
