@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import prod
-from reprlib import repr as brief  # of a whole image, repr takes longer than the rest of a request
 from typing import Any
 
 import numpy as np
@@ -48,24 +47,29 @@ def read(model: str, body: bytes, header: str | None) -> tuple[dict[str, Any], d
     inputs, binary = {}, memoryview(body)[size:]
     for i, entry in enumerate(field(model, request, "inputs", list)):
         name = field(f"{model}: inputs[{i}]", entry, "name", str)
-        require(name not in inputs, model, f"two inputs {brief(name)}", "names that differ")
+        require(name not in inputs, model, f"two inputs {name!r:.80}", "names that differ")
         array, binary = array_of(f"{model}: {name:.80}", entry, binary)
         inputs[name] = from_numpy(array)
     require(not binary, model, f"{len(binary)} bytes that belong to no input", "as many as binary_data_size says")
     return request, inputs
 
 
-def require(condition: bool, place: str, got: str, expected: str) -> None:
-    """Refuse a request unless the condition holds; the place is the model, or an input or output of it."""
+def require(condition: bool, place: str, got: str, expected: str, *values: Any) -> None:
+    """Refuse a request unless the condition holds.
+
+    Args:
+        place: the model, or an input or output of it.
+        values: that `got % values` shows, as in logging: only if need be, since they may be all of a request.
+    """
     if not condition:
-        raise ArgumentError(f"{place}: got {got}; expected {expected}")
+        raise ArgumentError(f"{place}: got {got % values if values else got}; expected {expected}")
 
 
 def field(place: str, entry: Any, key: str, kind: type, default: Any = None) -> Any:
     """A field of a JSON object, whose value has to be of a type."""
-    require(type(entry) is dict, place, brief(entry), f"an object with {key}")
+    require(type(entry) is dict, place, "%.80r", f"an object with {key}", entry)
     found = entry.get(key, default)
-    require(type(found) is kind, place, f"{key} {brief(found)}", f"a JSON {KINDS[kind]}")
+    require(type(found) is kind, place, f"{key} %.80r", f"a JSON {KINDS[kind]}", found)
     return found
 
 
@@ -81,27 +85,27 @@ def array_of(place: str, entry: dict[str, Any], binary: memoryview) -> tuple[np.
     little-endian.
     """
     datatype, shape = field(place, entry, "datatype", str), field(place, entry, "shape", list)
-    require(datatype in DTYPES, place, f"datatype {brief(datatype)}", f"one of {', '.join(DTYPES)}")
+    require(datatype in DTYPES, place, f"datatype {datatype!r:.80}", f"one of {', '.join(DTYPES)}")
     good = len(shape) <= 32 and all(type(n) is int and n > 0 for n in shape)
-    require(good, place, f"shape {brief(shape)}", "a list of at most 32 sizes, each at least 1")
+    require(good, place, f"shape {shape!r:.80}", "a list of at most 32 sizes, each at least 1")
     dtype, count = DTYPES[datatype], prod(shape)
     if "binary_data_size" in field(place, entry, "parameters", dict, {}):
         used, size = parameter(place, entry, "binary_data_size", int), count * dtype.itemsize
         got = f"{used} bytes, of the {len(binary)} that are left"
-        require(used == size <= len(binary), place, got, f"{size}, of {datatype} {brief(shape)}")
+        require(used == size <= len(binary), place, got, f"{size}, of {datatype} {shape!r:.80}")
         found = np.frombuffer(binary[:used], np.uint8 if datatype == "BOOL" else dtype)
         return found.astype(dtype).reshape(shape), binary[used:]
     require(datatype not in BINARY_ONLY, place, f"{datatype} in JSON", "binary data")
     data = np.array(entry.get("data"), object)
-    got = f"data of shape {list(data.shape)}" if data.ndim else f"data {brief(entry.get('data'))}"
-    expected = f"a list of {count} values of {datatype}, or lists of shape {brief(shape)}"
+    got = f"data of shape {list(data.shape)}" if data.ndim else f"data {entry.get('data')!r:.80}"
+    expected = f"a list of {count} values of {datatype}, or lists of shape {shape!r:.80}"
     require(data.shape in (tuple(shape), (count,)), place, got, expected)
     values = data.ravel().tolist()
     found = converted(values, dtype)
     if found is None:
         wrong = next(i for i, value in enumerate(values) if converted([value], dtype) is None)
         index = "".join(f"[{n}]" for n in np.unravel_index(wrong, data.shape))
-        got = f"{brief(values[wrong])} at data{index}"
+        got = f"{values[wrong]!r:.40} at data{index}"
         require(False, place, got, f"a JSON {KINDS[VALUES[dtype.kind][0]]} for {datatype}")
     return found.reshape(shape), binary
 
@@ -132,7 +136,7 @@ def write(model: str, version: int, request: dict[str, Any], answer: Mapping[str
     is_binary = parameter(model, request, "binary_data_output", bool, False)
     for i, wanted in enumerate(field(model, request, "outputs", list, [{"name": name} for name in answer])):
         name = field(f"{model}: outputs[{i}]", wanted, "name", str)
-        require(name in answer, model, f"the output {brief(name)}", f"one of {list(answer)}")
+        require(name in answer, model, f"the output {name!r:.80}", f"one of {list(answer)}")
         place, array = f"{model}: {name}", answer[name].numpy()
         datatype = DATATYPES[array.dtype]
         outputs.append({"name": name, "datatype": datatype, "shape": array.shape})

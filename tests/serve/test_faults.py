@@ -112,7 +112,7 @@ WRONG = {
     ),
     "an integer out of range": (
         changed(data=[10**400] * 64),
-        f"INPUT_0: got 1{'0' * 17}...{'0' * 19} at data[0]; expected a JSON number for FP32",
+        f"INPUT_0: got 1{'0' * 39} at data[0]; expected a JSON number for FP32",
     ),
     "NaN": (changed(data=[float("nan")] * 64), "INPUT_0: got nan at data[0]; expected a JSON number for FP32"),
     "no rows": (changed(shape=[0, 1, 8, 8], data=[]), "INPUT_0: got shape [0, 1, 8, 8]; expected a list of at most 32"),
@@ -243,7 +243,7 @@ def test_what_is_right_is_not_written_out():
     numbers = [Number() for _ in range(10_000)]
     assert field("model", {"inputs": [{"data": numbers}]}, "inputs", list) == [{"data": numbers}]
     assert field("model", {"name": "x", "data": numbers}, "name", str) == "x"
-    assert len(written) < 50
+    assert not written
 
 
 VALUES = [
