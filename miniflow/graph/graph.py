@@ -24,9 +24,10 @@ changed, records again; `debug()` says why. Plans for ten kinds of inputs are ke
 dropped is compiled again, with a warning. Hooks of modules run while recording too: the ops in them become part of the
 graph, what else they do happens once.
 
-Of the attributes of modules and of the graph, those count that `build` reads, to the last element of lists, dicts, sets
-and arrays, and to the fields of other objects. Global variables, closures, class attributes, `random`, `numpy.random`
-and the time are not looked at: they are burned in as they were, see docs/architecture.md.
+Of the attributes of modules and of the graph, those count that `build` reads, to the last element of lists, dicts,
+sets, arrays, dataclasses and objects without methods, and to the fields of other objects. Global variables, closures,
+class attributes, `random`, `numpy.random` and the time are not looked at: they are burned in as they were, see
+docs/architecture.md.
 
 What is kept from call to call is in parameters, buffers and states of optimizers. An attribute that `build` reads and
 then changes, `self.calls += 1`, is refused, and so is one that would carry a tensor from one call to the next. One that

@@ -1,4 +1,4 @@
-"""Nested arguments and results of a graph: lists, tuples, dicts and dataclasses of tensors and None.
+"""Nested arguments and results of a graph: lists, tuples, dicts, dataclasses and other records of tensors and None.
 
 `flatten` takes a value apart into its tensors, in order, and a `Tree` that remembers everything else; two values of
 equal trees differ in their tensors only. Every place has a name, as in OneFlow: "0.1" is the second positional
@@ -8,10 +8,13 @@ argument, "0.1.0_left" what it holds under its first key, "left".
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,7 @@ class Tree:
     Attributes:
         kind: TENSOR, SEQUENCE, NAMED, DICT, DATACLASS or CONSTANT.
         type: of the container.
-        keys: of a dict, or the names of a dataclass's fields.
+        keys: of a dict, or the names of the fields of a dataclass or another record.
         children: trees of what it holds.
         constant: the value of a CONSTANT.
         key: what tells this constant from others; values such as 1, 1.0 and True are different.
@@ -44,6 +47,8 @@ class Tree:
 
 
 LEAF = Tree(TENSOR)
+INNER = ("builtins", "miniflow")  # packages whose classes are no records of a user
+OF_RECORDS = ("__init__", "__repr__", "__str__", "__dict__", "__weakref__", "__annotate__", "__annotate_func__")
 
 
 def flatten(value: Any, tell: bool = True) -> tuple[list[Tensor], Tree]:
@@ -86,7 +91,21 @@ def _contents(value: Any) -> tuple[str, tuple, list[Any]] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = tuple(f.name for f in dataclasses.fields(value))
         return DATACLASS, names, [getattr(value, name) for name in names]
+    if is_record(type(value)) and hasattr(value, "__dict__"):
+        return DATACLASS, tuple(vars(value)), list(vars(value).values())
     return None
+
+
+@functools.lru_cache(1024)
+def is_record(cls: type) -> bool:
+    """Whether objects of a class are no more than their fields: a dataclass, a namespace, a class without methods."""
+    if dataclasses.is_dataclass(cls) or issubclass(cls, SimpleNamespace | Namespace):
+        return True
+    kinds = cls.__mro__[:-1]
+    if cls.__hash__ is not object.__hash__ or any(kind.__module__.split(".")[0] in INNER for kind in kinds):
+        return False
+    members = {name: value for kind in kinds for name, value in vars(kind).items() if name not in OF_RECORDS}
+    return not any(callable(value) or hasattr(value, "__get__") for value in members.values())
 
 
 def _own(value: Any) -> Any:
@@ -104,7 +123,7 @@ def key_of(value: Any) -> Any:
     except TypeError:
         raise ArgumentTypeError(
             f"nn.Graph: got a {type(value).__name__}; expected tensors, None and values that can be hashed, in lists, "
-            "tuples, dicts and dataclasses: a graph has to notice when a constant changes"
+            "tuples, dicts and objects without methods: a graph has to notice when a constant changes"
         ) from None
     return value
 
@@ -126,7 +145,7 @@ def _build(tree: Tree, tensors: Iterator[Any]) -> Any:
         return tree.type(*children)
     items = dict(zip(tree.keys, children, strict=True))
     if tree.kind == DATACLASS:
-        result = object.__new__(tree.type)
+        result = tree.type.__new__(tree.type)
         for name, child in items.items():
             object.__setattr__(result, name, child)
         return result

@@ -1,24 +1,24 @@
 """What an attribute holds: its value, and the contents of all that is mutable in it, to compare with later.
 
-Lists, dicts, sets and arrays are compared by what is in them, in order and as deep as they go; other objects by their
-identity and fields, and what is in fields by identity, unless it is a list, dict, set or array again. Tensors are
-compared by identity; where `build` keeps tensors itself, as activations, those count that the recording read.
+Lists, dicts, sets and arrays are compared by what is in them, in order and as deep as they go, and so are records:
+dataclasses, namespaces, objects of classes without methods. Other objects count by their identity and fields, and those
+in fields by identity alone. Tensors are compared by identity; where `build` keeps tensors itself, as activations, those
+count that the recording read.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from operator import eq, is_
-from types import MemberDescriptorType, SimpleNamespace
+from types import MemberDescriptorType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from miniflow.device import device
+from miniflow.graph.nested import is_record
 from miniflow.tensor import Tensor
 
 ABSENT = object()  # stands for the value of an attribute that is not there
@@ -88,7 +88,9 @@ class Snapshot:
             if part is None:
                 if not _is_equal(before, now, read):
                     return False
-            elif type(before) is not type(now) or part.read is _fields and not (before is now or _is_data(before)):
+            elif type(before) is not type(now):
+                return False
+            elif part.read is _fields and before is not now and not is_record(type(now)):
                 return False
             elif (id(before), id(now)) not in seen and not (in_build and part.is_field):
                 seen.add((id(before), id(now)))
@@ -109,7 +111,7 @@ class Snapshot:
 
     def _text(self, value: Any, depth: int) -> str:
         part = self.parts.get(id(value))
-        if part is None or part.read in (_array, _elements):
+        if part is None or part.read in (_array, _elements, _bound):
             return repr(value) if _is_atom(value) else getattr(value, "__name__", None) or f"a {type(value).__name__}"
         if not depth:
             return "..."
@@ -129,9 +131,11 @@ def _reader(value: Any, is_field: bool) -> Callable[[Any], list] | None:
         return _entries
     if isinstance(value, np.ndarray | bytearray):
         return _elements if getattr(value, "dtype", np.dtype("u1")).hasobject else _array
+    if isinstance(value, MethodType):
+        return _bound
     cls = type(value)
     is_plain = cls.__module__ != "builtins" and not any(k.__module__.startswith("miniflow.") for k in cls.__mro__)
-    if is_field or not is_plain or isinstance(value, type) or _is_atom(value):
+    if is_field and not is_record(cls) or not is_plain or isinstance(value, type) or _is_atom(value):
         return None
     return _fields if hasattr(value, "__dict__") or _slots(cls) else None
 
@@ -154,9 +158,8 @@ def _fields(value: Any) -> list:
     return _entries(_fields_of(value))
 
 
-def _is_data(value: Any) -> bool:
-    """Whether an object is no more than its fields; others may have a state elsewhere, as `functools.partial` has."""
-    return isinstance(value, SimpleNamespace | Namespace) or dataclasses.is_dataclass(value)
+def _bound(method: MethodType) -> list:
+    return [method.__func__, method.__self__]
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

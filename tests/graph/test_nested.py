@@ -2,6 +2,7 @@
 
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,16 @@ class Batch:
 @dataclass(frozen=True)
 class Frozen:
     x: object
+
+
+class Record:
+    unit = "m"
+
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+    def __repr__(self):
+        return f"Record({vars(self)})"
 
 
 class Apply(nn.Graph):
@@ -52,6 +63,7 @@ A, B, C = t(1.0), t(2.0, 3.0), t(4)
         (OrderedDict(b=B, a=A), [B, A]),
         (Batch(A, {"y": B}, [C]), [A, B, C]),
         (Frozen((A, A)), [A, A]),
+        (Record(x=A, inner=SimpleNamespace(y=[B], n=3)), [A, B]),
         ((), []),
         ([[], {}, ()], []),
         ({3: A, (1, 2): B, "c": 7}, [A, B]),
@@ -85,6 +97,8 @@ def test_a_dict_of_another_class_becomes_a_dict_if_it_must():
         ({"a": A}, {"b": A}),
         ({"a": A, "b": B}, {"b": A, "a": B}),
         (Pair(A, B), (A, B)),
+        (Record(a=1, b=A), Record(a=2, b=A)),
+        (Record(a=1), SimpleNamespace(a=1)),
         ("a", b"a"),
         (np.array([1, 2]), np.array([1, 3])),
         (np.array([1, 2]), np.array([1, 2], np.int32)),
@@ -94,6 +108,16 @@ def test_a_dict_of_another_class_becomes_a_dict_if_it_must():
 def test_trees_differ(one, other):
     assert flatten(one)[1] != flatten(other)[1]
     assert flatten(one)[1] == flatten(one)[1]
+
+
+def test_a_record_that_changes_between_two_calls_is_noticed():
+    graph, record, x = Apply(lambda x, r: Record(y=x * r.scale, sum=x + r.inner.shift)), Record(scale=2.0), t(1.0, 2.0)
+    record.inner = Record(shift=t(3.0, 4.0))
+    for scale, shift in ((2.0, 0.0), (5.0, 0.0), (5.0, 7.0)):
+        record.scale, record.inner.shift = scale, record.inner.shift + shift
+        found = graph(x, record)
+        assert type(found) is Record and found.y.tolist() == [scale, 2 * scale]
+        assert found.sum.tolist() == [4.0 + shift, 6.0 + shift]
 
 
 def test_nan_is_like_nan():

@@ -177,6 +177,17 @@ class Config:
         vars(self).update(fields)
 
 
+class Multiplier:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def apply(self, x):
+        return x * self.scale
+
+    def add(self, x):
+        return x + self.scale
+
+
 @dataclasses.dataclass(slots=True)
 class Data:
     scale: float
@@ -241,6 +252,18 @@ def first(held):
         (lambda: collections.defaultdict(float, z=2.0), lambda m, x: x * m.held["z"], lambda m: m.held.update(z=3.0)),
         (lambda: Config(scale=2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: Config(scales=[2.0]), lambda m, x: x * sum(m.held.scales), lambda m: m.held.scales.append(3.0)),
+        (
+            lambda: Config(inner=Config(inner=SimpleNamespace(scale=2.0))),
+            lambda m, x: x * m.held.inner.inner.scale,
+            lambda m: setattr(m.held.inner.inner, "scale", 3.0),
+        ),
+        (
+            lambda: Config(inner=Config(function=flow.relu)),
+            lambda m, x: m.held.inner.function(x),
+            lambda m: setattr(m.held, "inner", Config(function=flow.tanh)),
+        ),
+        (lambda: Multiplier(2.0).apply, lambda m, x: m.held(x), lambda m: setattr(m.held.__self__, "scale", 3.0)),
+        (lambda: Multiplier(2.0).apply, lambda m, x: m.held(x), lambda m: setattr(m, "held", m.held.__self__.add)),
         (lambda: Data(2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: Slots(2.0), lambda m, x: x * m.held.scale, lambda m: setattr(m.held, "scale", 3.0)),
         (lambda: (Config(scale=2.0),), lambda m, x: x * m.held[0].scale, lambda m: setattr(m.held[0], "scale", 3.0)),
