@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tutorials.conftest import is_own  # noqa: E402
 from tutorials.honesty import forbidden  # noqa: E402
 from tutorials.implementation import load  # noqa: E402
 from tutorials.lessons import ROOT, Lesson, lessons, regions_of  # noqa: E402
+from tutorials.limits import seconds_of  # noqa: E402
 from tutorials.mutants import equivalent, mutants, with_line  # noqa: E402
 from tutorials.report import Outcome, by_task, outcome_of, run  # noqa: E402
 
@@ -49,7 +51,7 @@ ONE_IN_SIX = [pytest.param(name, marks=() if i % 6 == 4 else pytest.mark.slow) f
 def test_solution_passes(name):
     found = LESSONS[name]
     outcomes = run(found, "solution")
-    assert outcomes and {outcome.outcome for outcome in outcomes} == {"passed"}, outcomes
+    assert outcomes and {(outcome.outcome, outcome.printed) for outcome in outcomes} == {("passed", "")}, outcomes
     assert {outcome.task for outcome in outcomes} == {region.task for region in found.regions}
 
 
@@ -350,7 +352,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_process_that_ends_early_passes_nothing_more(tmp_path, monkeypatch, end):
     """The first task is right; the process ends in the second, or does not end."""
-    monkeypatch.setattr(report, "PATIENCE", 2)
+    monkeypatch.setattr(report, "FAREWELL", 8)
     name, found = next(iter(LESSONS.items()))
     path = with_line_in(found, f"{found.number}.2", end, tmp_path / "ada")
     tasks = by_task(run(found, str(path), limit=2))
@@ -398,13 +400,24 @@ def test_what_takes_long_is_said_to_be_running(tmp_path, monkeypatch):
     found, told = LESSONS["01_storage"], []
     run(found, str(with_line_in(found, "1.3", "while True: pass", tmp_path)), limit=2, tell=told.append)
     assert [str(one).split(maxsplit=2)[1:] for one in told if one.task == "1.3"][0] == [
-        "running", "it is stopped after 2 seconds",
+        "running", "it is stopped after 2 seconds, or by Ctrl-C",
     ]  # fmt: skip
     assert [one.outcome for one in told if one.task == "1.3"] == ["running", "error"]
 
 
+def test_what_a_student_prints_is_shown(tmp_path):
+    found = LESSONS["01_storage"]
+    path = with_line_in(found, "1.2", "print('at', 3); print('x' * 10**5)", tmp_path)
+    tasks = {task.task: task for task in by_task(run(found, str(path)))}
+    assert str(tasks["1.1"]) == "1.1    passed      "
+    first, *printed = str(tasks["1.2"]).splitlines()
+    assert first == "1.2    passed      " and "at 3" not in printed and printed[-1].startswith("       | xxxxx")
+    assert len("".join(printed)) < 600
+    assert "xxx" not in teaching.as_markdown([teaching.Grade("ada", found, [replace(tasks["1.2"], outcome="wrong")])])
+
+
 def test_a_thread_that_runs_on_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "PATIENCE", 1)
+    monkeypatch.setattr(report, "FAREWELL", 1)
     found = LESSONS["01_storage"]
     line = "import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()"
     *tasks, last = by_task(run(found, str(with_line_in(found, "1.1", line, tmp_path))))
@@ -469,6 +482,19 @@ def test_strange_files_are_explained(tmp_path, kind):
     assert message in first.message and "implementation.py" not in first.message, first
     alike = "when it is loaded" in message or "Syntax" in first.message or "Indent" in message
     assert {task.outcome for task in tasks[1:]} == {"error" if alike or kind == "nothing" else "passed"}, tasks
+
+
+def test_results_of_another_type_are_explained(tmp_path):
+    found = LESSONS["02_autograd"]
+    for value, words in (("None", "does a function return nothing?"), ("'text'", "is it a result of another type?")):
+        path = with_line_in(found, "2.1", f"return {value}", tmp_path)
+        message = next(task.message for task in by_task(run(found, str(path))) if task.task == "2.1")
+        assert message.endswith(f"has no attribute 'value': the check cannot use what your code returned: {words}")
+
+
+def test_lessons_on_kernels_have_more_time():
+    seconds = {found.number: seconds_of(found) for found in LESSONS.values()}
+    assert seconds == {number: 300 if number in (5, 6, 7, 8, 11) else 120 for number in range(len(LESSONS))}
 
 
 def test_a_lesson_that_was_not_started(capsys, monkeypatch, tmp_path):

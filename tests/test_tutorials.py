@@ -215,6 +215,12 @@ def test_a_cell_takes_the_place_of_what_it_defines():
     assert (layer.call(5), layer.size(), layer.more(), names["Layer"].__doc__) == (5, 3, 1, "A layer.")
 
 
+def test_a_class_takes_the_place_of_a_function():
+    changed = put(STUB, "class f:\n    pass\n")
+    assert "class f:\n    pass\n" in changed and "def f(" not in changed
+    assert "def Layer" in put(STUB, "def Layer():\n    return 1\n")
+
+
 def test_an_empty_cell_leaves_what_is_there():
     solved = put(STUB, "def f(x):\n    return x + 1\n")
     assert put(solved, cell_of(STUB, "1.1")) == solved
@@ -251,9 +257,10 @@ def test_cells_write_check_and_draw(build, tmp_path):
         ["UsageError: %%task abc: expected the number of a task, as in `%%task 1.1`\n"],
     ]
     for k, said in ((8, "ImportError: when it is loaded: the file ends"), (9, "NameError: name 'unknown' is not")):
-        assert outputs[k][0].text.startswith(f"6.1    error        {said}")
-        assert outputs[k][1].text.startswith(
-            "With this cell tutorials/06_kernel_puzzles/student.py cannot be loaded: it"
+        first, second = outputs[k][0].text.splitlines()
+        assert first.startswith(f"6.1    error        {said}")
+        assert second.startswith(
+            "With this cell tutorials/06_kernel_puzzles/student.py cannot be loaded: it stays as it"
         )
     assert outputs[10][0].text.endswith("where a kernel is expected: is there no `@cuda.jit` above it?\n")
     wrong, right, broken = (outputs[k][0].text for k in (2, 3, 4))

@@ -110,6 +110,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str | os.PathLike) -> nbfor
         notebook,
         timeout=LIMIT,
         record_timing=False,
+        coalesce_streams=True,  # lines that are printed one by one
         resources={"metadata": {"path": str(edition)}},
         extra_arguments=["--IPKernelApp.log_level=40"],  # errors: the kernel is local and short-lived
     )

@@ -102,11 +102,11 @@ def put(source: str, cell: str) -> str:
     Raises:
         SyntaxError: if one of them cannot be parsed.
     """
-    lines, known = cell.splitlines(), {part.path for part in parts(source)}
+    lines, known = cell.splitlines(), {part.path: type(part.node) for part in parts(source)}
     leaves = []
     for part in parts(cell):
-        whole = not isinstance(part.node, ast.ClassDef) or part.path not in known
-        leaves += [part] if whole else members(part, lines)
+        both = isinstance(part.node, ast.ClassDef) and known.get(part.path) is ast.ClassDef
+        leaves += members(part, lines) if both else [part]
     anchor = next((leaf.path[:1] for leaf in leaves if leaf.path[:1] in known), None)
     for leaf in leaves:
         if TODO not in leaf.text(lines):

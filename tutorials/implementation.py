@@ -13,6 +13,7 @@ from typing import Any
 from tutorials.lessons import Lesson, lesson
 from tutorials.limits import OutOfTime, at_most
 
+LACKS = "has it another name there, or is it indented?"
 STUDENT, SOLUTION, STUB, WRONG = "student", "solution", "stub", "wrong:"
 
 
@@ -73,7 +74,7 @@ class Implementation(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         file = Path(self.__file__).name
-        raise AttributeError(f"there is no {name!r} in {file}: has it another name there, or is it indented?")
+        raise AttributeError(f"there is no {name!r} in {file}: {LACKS}")
 
 
 def load(path: Path) -> Implementation:

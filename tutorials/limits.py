@@ -10,13 +10,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SECONDS = 120  # for one check: compiling kernels for the first time, on a slow machine, takes some of them
+from tutorials.lessons import Lesson
+
+SECONDS = 120  # for one check
+COMPILING = 300  # where it may compile kernels, for the first time and on a slow machine
 MEMORY = 4 << 30  # bytes of a process
 PRINTED = 64 << 20  # bytes of a file that it writes, as of what it prints
 
 
 class OutOfTime(BaseException):
     """Raised in the middle of what takes too long; `except Exception` of a student does not catch it."""
+
+
+def seconds_of(found: Lesson) -> float:
+    """The limit of each check of a lesson."""
+    return COMPILING if "cuda.jit" in found.stub else SECONDS
 
 
 def limit_process() -> None:

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tutorials.implementation import STUDENT, default, implementation, load, loaded, path_of
+from tutorials.implementation import LACKS, STUDENT, default, implementation, load, loaded, path_of
 from tutorials.lessons import ROOT, Lesson, lesson_and_task
-from tutorials.limits import MEMORY, PRINTED, SECONDS, too_long
+from tutorials.limits import MEMORY, PRINTED, seconds_of, too_long
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP = 0.05  # seconds between two looks at what a process reports
-PATIENCE = 10  # seconds until a check is said to be running, and until a process that is stopped is ended
+PATIENCE = 10  # seconds until a check is said to be running
+FAREWELL = 60  # seconds until a process is ended, after its last check or if a check does not stop at its limit
 ORDER = ("error", "wrong", "not started", "passed")
 # processes that start with what takes two seconds to import, where the system can copy a process
 PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
@@ -44,15 +45,18 @@ class Outcome:
         outcome: "passed", "wrong", "not started" or "error"; "running" while it is checked.
         message: why.
         test: the name of the check.
+        printed: the end of what the student's code printed in it.
     """
 
     task: str
     outcome: str
     message: str
     test: str
+    printed: str = ""
 
     def __str__(self) -> str:
-        return f"{self.task:6} {self.outcome:12}" + (f" {self.message}" if self.message else "")
+        text = f"{self.task:6} {self.outcome:12}" + (f" {self.message}" if self.message else "")
+        return "\n".join([text, *(f"       | {line}" for line in self.printed.splitlines())])
 
 
 class Stopped(KeyboardInterrupt):
@@ -64,7 +68,7 @@ def run(
     which: str,
     *,
     options: Iterable[str] = (),
-    limit: float = SECONDS,
+    limit: float | None = None,
     tell: Callable[[Outcome], object] = lambda task: None,
 ) -> list[Outcome]:
     """The outcomes of all checks of a lesson, which run in a process of their own, with limits of time and memory.
@@ -73,12 +77,13 @@ def run(
         of: the lesson.
         which: the implementation, see `implementation`.
         options: for pytest.
-        limit: of each check, in seconds; what has not ended then is an error.
+        limit: of each check, in seconds, instead of the lesson's; what has not ended then is an error.
         tell: called with the outcome of each task as soon as its checks have ended, and of one that takes long.
 
     Raises:
         Stopped: by Ctrl-C.
     """
+    limit = limit or seconds_of(of)
     with tempfile.TemporaryDirectory() as folder:
         report, printed = Path(folder) / "report", Path(folder) / "printed"
         arguments = [str(of.tests), f"--impl={which}", f"--report={report}", f"--rootdir={ROOT.parent}"]
@@ -110,16 +115,16 @@ def followed(
         process.join(STEP)
         if len(fresh := reported(report)) > len(entries):
             entries, since, waiting = fresh, time.monotonic(), False
-            due = {entry["task"] for entry in lost(entries)}
-            tell_new([one for one in outcomes_of(entries) if one.task not in due], told, tell)
+            open_tasks = {entry["task"] for entry in lost(entries)}
+            tell_new([one for one in outcomes_of(entries) if one.task not in open_tasks], told, tell)
         seconds = time.monotonic() - since
-        if entries and not lost(entries) and seconds > PATIENCE:
-            return f"the process did not end within {PATIENCE} seconds: does a thread of yours still run?"
-        if seconds > limit + PATIENCE:
+        if entries and not lost(entries) and seconds > FAREWELL:
+            return f"the process did not end within {FAREWELL} seconds: does a thread of yours still run?"
+        if seconds > limit + FAREWELL:
             return too_long(limit)
-        if entries and seconds > PATIENCE and not waiting:
+        if (due := lost(entries)) and seconds > PATIENCE and not waiting:
             waiting = True
-            tell(Outcome(lost(entries)[0]["task"], "running", f"it is stopped after {limit:g} seconds", ""))
+            tell(Outcome(due[0]["task"], "running", f"it is stopped after {limit:g} seconds, or by Ctrl-C", ""))
     return "" if process.exitcode in (0, 1) else ended_by(process.exitcode)  # 1: some checks failed
 
 
@@ -208,28 +213,35 @@ def outcome_of(entry: dict) -> Outcome:
     message = entry["message"] if entry["outcome"] != "passed" else ""
     if entry["outcome"] == "error":
         place = f" ({entry['place']})" if entry["place"] else ""
-        message = f"{entry['kind']}: {explained(entry['kind'], message)}{place}"
-    return Outcome(entry["task"], entry["outcome"], message, entry["test"])
+        message = f"{entry['kind']}: {explained(**entry)}{place}"
+    return Outcome(entry["task"], entry["outcome"], message, entry["test"], entry.get("printed", ""))
 
 
 KERNEL = "a plain function stands where a kernel is expected: is there no `@cuda.jit` above it?"
-EXPLAINED = {  # kind of an error, a part of its message -> what it means here
-    ("SystemExit", ""): "your code ends the program; return, or raise another error",
-    ("RecursionError", ""): "does a function call itself without an end?",
-    ("MemoryError", ""): f"a check may use {MEMORY >> 30} GB of memory",
+EXPLAINED = {  # kind of an error, and a part of its message that the meaning takes the place of
     ("AttributeError", "'function' object has no attribute 'py_func'"): KERNEL,
     ("TypeError", "'function' object is not subscriptable"): KERNEL,
     ("OSError", "reading from stdin"): "nobody answers input() in a check; take what you need as arguments",
     ("OSError", "File too large"): f"a check may print {PRINTED >> 20} MB: is there a loop without an end?",
 }
+MEANT = {  # kind of an error -> what is added
+    "SystemExit": "your code ends the program; return, or raise another error",
+    "RecursionError": "does a function call itself without an end?",
+    "MemoryError": f"a check may use {MEMORY >> 30} GB of memory",
+}
+OF_RESULTS = ("AttributeError", "TypeError", "ValueError", "IndexError", "KeyError")
 
 
-def explained(kind: str, message: str) -> str:
+def explained(kind: str, message: str, place: str, **_: str) -> str:
     """The message of an error and what it means in a check; pytest's advice, which is not for students, is left out."""
     for (known, part), meaning in EXPLAINED.items():
-        if kind.endswith(known) and part in message:
-            return meaning if not message or part else f"{message}: {meaning}"
-    return message
+        if kind == known and part in message:
+            return meaning
+    meaning = MEANT.get(kind)
+    if kind in OF_RESULTS and not place and LACKS not in message:  # raised by the check
+        nothing = "does a function return nothing?" if "NoneType" in message else "is it a result of another type?"
+        meaning = f"the check cannot use what your code returned: {nothing}"
+    return f"{message}: {meaning}" if message and meaning else meaning or message
 
 
 def by_task(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -9,7 +9,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tutorials.lessons import ROOT, Lesson, lesson, lessons
@@ -179,7 +179,7 @@ def as_markdown(found: Iterable[Grade]) -> str:
     """A table: a row for each submission, with the tasks that did not pass."""
     rows = ["| student | lesson | tasks passed | not passed |", "|---|---|---|---|"]
     for one in found:
-        rest = "; ".join(str(outcome) for outcome in one.outcomes if outcome.outcome != "passed")
+        rest = "; ".join(str(replace(each, printed="")) for each in one.outcomes if each.outcome != "passed")
         cells = [one.student, one.lesson.name, f"{one.points} of {one.of}", rest]
         rows.append(f"| {' | '.join(map(in_table, cells))} |")
     return "\n".join(rows)
