@@ -92,6 +92,7 @@ class OnnxReplay:
 def why_not(program: Program, config: Any) -> str | None:
     """What keeps a recorded step from onnxruntime; None if nothing does."""
     slots = [*program.inputs, *program.states, *program.outputs]
+    results = [slot for instruction in program.instructions for slot in instruction.outputs]
     reasons = {
         "it trains": config.training,
         "its tensors are global": program.is_global,
@@ -102,6 +103,7 @@ def why_not(program: Program, config: Any) -> str | None:
         "enable_amp holds for the replay only": config.amp_dtype is not None,
         "NumPy has no bfloat16": any(slot.dtype.kind == "V" for slot in slots),
         "it returns no tensors": not program.outputs,
+        "onnxruntime reduces tensors without elements to other numbers": not all(x.size for x in slots + results),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -255,6 +255,15 @@ def test_what_a_model_cannot_say(function, reason):
     replayed(Run(function, "xla_jit"), flow.zeros(2, 3), reason=reason)
 
 
+def test_tensors_without_elements():
+    """Of which onnxruntime's mean is 0, and its any of none is true."""
+    graph = Run(lambda x: (x.mean(), (x > 0).any(), x.t()), "xla_jit")
+    mean, some, y = replayed(graph, flow.zeros(0, 4), reason="onnxruntime reduces tensors without elements")
+    assert np.isnan(mean.item()) and not some.item() and y.shape == (4, 0)
+    inner = Run(lambda x: x[:0].mean(), "xla_jit")
+    assert np.isnan(replayed(inner, flow.ones(3), reason="onnxruntime reduces tensors without elements").item())
+
+
 def test_modules_that_train():
     model = nn.Sequential(nn.BatchNorm1d(3))
     graph = Run(model, "xla_jit")
