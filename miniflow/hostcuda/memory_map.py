@@ -72,6 +72,9 @@ class Stretch:
     defined: bool = False
     allocation: Any = None
 
+    def __post_init__(self) -> None:
+        self.granule &= -self.granule  # a power of two that divides it
+
     def array(self, offset: int, preferred: str) -> tuple[PlacedArray, tuple[int, ...]] | None:
         """The array, and the index in it, at a byte of the stretch; preferably the array that is called `what`."""
         for array in sorted(self.placed, key=lambda array: array.name != preferred):
@@ -104,7 +107,8 @@ class MemoryMap:
             self.stretches.append(Stretch(space, granule, size, [whole] if array.itemsize else []))
         self.stretches += stretches_of(arrays)
         self.table = np.zeros(len(self.stretches), STRETCH)
-        for name in ("granule", "start", "constant", "defined"):
+        self.table["shift"] = [stretch.granule.bit_length() - 1 for stretch in self.stretches]
+        for name in ("start", "constant", "defined"):
             self.table[name] = [getattr(stretch, name) for stretch in self.stretches]
         self.table["end"] = [stretch.start + stretch.size for stretch in self.stretches]
         self.table["space"] = [SPACES.index(stretch.space) for stretch in self.stretches]

@@ -74,7 +74,7 @@ STATE = record(
 """Of the launch. `slot` numbers the blocks that are in memory at once, `at` counts the barriers of each level;
 `row` is that of the last finding, `doubtful` one more than that of a race whose second value is being written;
 `path` the rounds of loops that the thread is in; from `stretches` on, fields are addresses of tables."""
-STRETCH = record("start end granule first space constant defined read written")
+STRETCH = record("start end shift first space constant defined read written")
 BLOCK_STATE = record("barrier published acquired", np.int32)
 LANE_STATE = record("met mask missed missed_by missed_mask left fenced published acquired", at=4)
 CELL = record("written release", np.int32, who=3, stamp=3, tag=3)
@@ -164,9 +164,9 @@ def add_symbols() -> list[ccallback.CFunc]:
 @inner
 def ordered(s, who, stamp):
     """Whether an earlier access comes before one of the present thread, however threads run."""
-    block, thread = who // s.threads, who % s.threads
-    if block == s.block:
-        if thread == s.thread or stamp < block_at(s.blocks, block).barrier:
+    thread = who - s.block * s.threads
+    if 0 <= thread < s.threads:  # of the same block
+        if thread == s.thread or stamp < block_at(s.blocks, s.block).barrier:
             return True
         first = s.slot * s.threads
         if stamp < lane_at(s.lanes, first + thread).published and stamp < lane_at(s.lanes, first + s.thread).acquired:
@@ -177,7 +177,7 @@ def ordered(s, who, stamp):
         return stamp < words_at(s.known, mine + WARP_LANES)[mine + thread % WARP_LANES]
     if stamp < s.grid_stamp:
         return True
-    return stamp < block_at(s.blocks, block).published and stamp < block_at(s.blocks, s.block).acquired
+    return stamp < block_at(s.blocks, who // s.threads).published and stamp < block_at(s.blocks, s.block).acquired
 
 
 @inner
@@ -214,7 +214,8 @@ def enter_access(s, cell, kind, tag):
 @inner
 def is_before_barrier(s, cell, k):
     """Whether a barrier of the block separates an access of this block from all that follow."""
-    return cell.who[k] // s.threads == s.block and cell.stamp[k] < block_at(s.blocks, s.block).barrier
+    thread = cell.who[k] - s.block * s.threads
+    return 0 <= thread < s.threads and cell.stamp[k] < block_at(s.blocks, s.block).barrier
 
 
 @inner
@@ -324,7 +325,7 @@ def note_cells(s, stretch, number, address, size, kind, site, count, dims):
     tag, other, unwritten = site | (kind << KIND_BITS), NOBODY, False
     other_tag, offset = NOTHING, address - stretch.start
     of_block = stretch.space == SHARED or stretch.space == LOCAL
-    for k in range(offset // stretch.granule, (offset + size - 1) // stretch.granule + 1):
+    for k in range(offset >> stretch.shift, (offset + size - 1 >> stretch.shift) + 1):
         cell = cell_at(s.cells, stretch.first + k)
         if of_block and max(cell.stamp[0], cell.stamp[1]) < s.started:  # of an earlier block
             cell.stamp[0] = cell.stamp[1] = cell.stamp[2] = cell.release = 0
