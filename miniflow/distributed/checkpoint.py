@@ -174,14 +174,14 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
 
     Raises:
         CheckpointError: if it is missing, incomplete, damaged, or has no such entry.
-        ShapeError: for a tensor of another shape.
+        ShapeError, ArgumentError: for a tensor of another shape, or a partial sum. Nothing is changed unless a file is
+            damaged.
     """
     source = Path(folder)
     try:
         index = json.loads((source / INDEX).read_text())
     except (OSError, ValueError) as error:
         raise CheckpointError(f"load: {source} is not a checkpoint: {error}") from error
-    files: dict[int, Any] = {}
     targets = list(entries(state))
     empty = tuple(f"{name_of(path)}/" for path, value in targets if isinstance(value, dict))
     for name in (*index["tensors"], *index["others"]):
@@ -189,6 +189,7 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
             raise CheckpointError(
                 f"load: {source} has {name}, where the state has an empty dict: an optimizer has its state after a step"
             )
+    tensors, others = [], []
     for path, value in targets:
         name = name_of(path)
         if isinstance(value, dict):
@@ -196,7 +197,7 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
         if not isinstance(value, Tensor):
             if name not in index["others"]:
                 raise CheckpointError(f"load: {source} has no {name}")
-            replaced(state, path, index["others"][name])
+            others.append((path, index["others"][name]))
             continue
         if name not in index["tensors"]:
             raise CheckpointError(f"load: {source} has no tensor {name}")
@@ -205,13 +206,18 @@ def load(state: dict[str, Any], folder: str | os.PathLike) -> None:
             raise ShapeError(
                 f"load: {name} has shape {tuple(entry['shape'])} in {source}; expected {tuple(value.shape)}"
             )
+        if value.is_global and any(sbp.kind == "P" for sbp in value.sbp):
+            raise ArgumentError(f"load: {name} is a partial sum; expected split or broadcast tensors")
+        tensors.append((value, name, entry))
+    files: dict[int, Any] = {}
+    for value, name, entry in tensors:
         fill(value, name, entry, source, files)
+    for path, value in others:
+        replaced(state, path, value)
 
 
 def fill(x: Tensor, name: str, entry: dict[str, Any], source: Path, files: dict[int, Any]) -> None:
     """Write what the files hold of a tensor into its shards."""
-    if x.is_global and any(entry_sbp.kind == "P" for entry_sbp in x.sbp):
-        raise ArgumentError(f"load: {name} is a partial sum; expected split or broadcast tensors")
     array = x._array
     shards = array.shards if x.is_global else {world.rank(): array}
     for rank, shard in shards.items():

@@ -90,6 +90,21 @@ def test_errors(four_ranks, tmp_path):
         checkpoint.load(state, tmp_path / "state")
 
 
+def test_what_does_not_fit_changes_nothing(four_ranks, tmp_path):
+    checkpoint.save({"x": flow.ones(3), "n": 7, "y": flow.ones(4)}, tmp_path / "state")
+    x, partial = flow.zeros(3), flow.zeros(4, placement=four_ranks, sbp=P)
+    for y, error in (
+        ({"y": flow.zeros(5)}, ShapeError),
+        ({"z": flow.zeros(4)}, CheckpointError),
+        ({"z": 3}, CheckpointError),
+        ({"y": partial}, ArgumentError),
+    ):
+        state = {"n": 0, "x": x, **y}
+        with pytest.raises(error, match="load: "):
+            checkpoint.load(state, tmp_path / "state")
+        assert state["n"] == 0 and x.tolist() == [0, 0, 0]
+
+
 def test_one_file_of_global_tensors(four_ranks, tmp_path):
     x = flow.tensor(X, placement=four_ranks, sbp=S(1))
     with pytest.raises(CheckpointError, match="Please set global_dst_rank"):
