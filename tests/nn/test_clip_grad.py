@@ -28,7 +28,7 @@ def test_norm(norm_type, max_norm):
     before = [p.grad.cpu().numpy().copy() for p in params[:-1]]
     everything = np.concatenate([g.ravel() for g in before])
     expected = np.linalg.norm(everything, float(norm_type))
-    total = clip_grad_norm_(params, max_norm, norm_type)
+    total = clip_grad_norm_(params, max_norm, norm_type, foreach=True)
     assert_close(total, np.asarray(expected), rtol=1e-12)
     factor = min(1.0, max_norm / (expected + 1e-6))
     for p, old in zip(params[:-1], before, strict=True):
@@ -79,7 +79,7 @@ def test_norm_that_is_not_finite(bad):
 def test_value():
     params = parameters(1)
     before = [p.grad.cpu().numpy().copy() for p in params[:-1]]
-    clip_grad_value_(iter(params), 0.5)
+    clip_grad_value_(iter(params), 0.5, foreach=False)
     for p, old in zip(params[:-1], before, strict=True):
         assert_same(p.grad, np.clip(old, -0.5, 0.5))
 

@@ -69,7 +69,11 @@ def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]
 
 
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scale all gradients by one factor so that the norm of all of them together is at most `max_norm`.
 
@@ -80,6 +84,7 @@ def clip_grad_norm_(
         max_norm: the bound.
         norm_type: p of the p-norm, `inf` for the largest absolute value.
         error_if_nonfinite: refuse to scale by nan or inf; otherwise such a norm makes all gradients nan or 0.
+        foreach: accepted as in PyTorch.
 
     Returns:
         the norm before clipping, a 0-dim tensor.
@@ -216,8 +221,8 @@ def _refuse_nonfinite(name: str, total: Tensor) -> None:
 
 
 @no_grad
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Clamp every element of every gradient to the range from -clip_value to clip_value.
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+    """Clamp every element of every gradient to the range from -clip_value to clip_value; foreach is as in PyTorch.
 
     Raises:
         ArgumentError: for a negative bound.

@@ -51,6 +51,7 @@ class DataLoader(ExplainsArguments):
 
     Raises:
         ArgumentError: for arguments that contradict each other or are out of range.
+        ArgumentTypeError: for a dataset, function or generator that is none.
 
     >>> import miniflow as flow
     >>> from miniflow.utils.data import DataLoader, TensorDataset
@@ -73,7 +74,12 @@ class DataLoader(ExplainsArguments):
         worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
         generator: Generator | None = None, *, prefetch_factor: int | None = 2, persistent_workers: bool = False,
     ):  # fmt: skip
-        check_range(self, AT_LEAST_0, num_workers=num_workers)
+        check_range(self, AT_LEAST_0, num_workers=num_workers, timeout=timeout)
+        for name, value in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
+            if value is not None and not callable(value):
+                raise ArgumentTypeError(f"DataLoader: got {name}={value!r}; expected a function, or None")
+        if not isinstance(generator, Generator | None):
+            raise ArgumentTypeError(f"DataLoader: got generator={generator!r}; expected a flow.Generator, or None")
         if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
             raise ArgumentTypeError(f"DataLoader: got dataset={dataset!r}; expected a Dataset, or a list of samples")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last

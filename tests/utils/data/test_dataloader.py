@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import miniflow as flow
-from miniflow.errors import ArgumentError
+from miniflow.errors import ArgumentError, ArgumentTypeError
 from miniflow.utils.data import (
     BatchSampler,
     DataLoader,
@@ -309,6 +309,7 @@ REFUSED = {
     "batch_size 0": (dict(batch_size=0), "batch_size=0; expected an integer above zero"),
     "batch_size 2.0": (dict(batch_size=2.0), "batch_size=2.0; expected an integer"),
     "num_workers": (dict(num_workers=-1), "num_workers=-1; expected a number of at least 0"),
+    "timeout": (dict(timeout=-1, num_workers=1), "timeout=-1; expected a number of at least 0"),
     "prefetch_factor": (dict(prefetch_factor=0, num_workers=1), "prefetch_factor=0; expected an integer"),
 }
 
@@ -316,6 +317,15 @@ REFUSED = {
 def test_a_number_is_no_data_set():
     with pytest.raises(TypeError, match="DataLoader: got dataset=5; expected a Dataset, or a list of samples"):
         DataLoader(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("collate_fn", "a function"), ("worker_init_fn", "a function"), ("generator", "a flow.Generator")],
+)
+def test_what_is_no_function_and_no_generator(name, expected):
+    with pytest.raises(ArgumentTypeError, match=f"DataLoader: got {name}=3; expected {expected}, or None"):
+        DataLoader(Squares(3), **{name: 3})
 
 
 @pytest.mark.parametrize("name", REFUSED)
