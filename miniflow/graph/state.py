@@ -135,7 +135,13 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
             f"{graph.name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict from state_dict()"
         )
     values = _flat(state_dict)
-    tensors = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
+    present = _flat({name: block.state_dict(keep_vars=True) for name, block in graph._blocks.items()})
+    tensors = {name: value for name, value in present.items() if isinstance(value, Tensor)}
+    setters = {
+        f"{name}.{key}": setter
+        for name, block in graph._blocks.items()
+        for key, setter in unwrap(block)._extra_setters().items()
+    }
     numbers: dict[str, Tensor] = {}
     if graph.training:
         training = _training_state(graph)
@@ -144,7 +150,7 @@ def load_state(graph: Graph, state_dict: Mapping[str, Any], strict: bool) -> Inc
         numbers |= {name: tensor([0]) for name in values if name in counts}
         tensors |= {**training, **numbers}
         values |= {name: _local(values[name]) for name in numbers if name in values}
-    keys = load(type(graph).__name__, tensors, values, strict)
+    keys = load(type(graph).__name__, tensors, values, strict, None, setters)
     if numbers:
         _load_numbers(graph, {name: value for name, value in numbers.items() if name in values})
     return keys

@@ -180,3 +180,53 @@ def test_either_kind_of_norm_reads_the_names_of_the_other(norm):
             assert_same(layers[j].state_dict()[other], state[name].numpy())
     with pytest.raises(CheckpointError, match="is missing"):
         layers[0].load_state_dict(nn.Linear(3, 4).state_dict())
+
+
+class Scaled(nn.Module):
+    """With a state that is no tensor, as PyTorch's modules may have."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.history = nn.Linear(2, 1), []
+
+    def forward(self, x):
+        return self.layer(x) * len(self.history)
+
+    def get_extra_state(self):
+        return {"history": self.history}
+
+    def set_extra_state(self, state):
+        self.history = list(state["history"])
+
+
+def test_extra_states(tmp_path):
+    module, other = nn.Sequential(nn.ReLU(), Scaled()), nn.Sequential(nn.ReLU(), Scaled())
+    module[1].history = [0.5, "two"]
+    state = module.state_dict()
+    assert list(state) == ["1._extra_state", "1.layer.weight", "1.layer.bias"]
+    flow.save(state, tmp_path / "state")
+    other.load_state_dict(flow.load(tmp_path / "state"))
+    assert other[1].history == [0.5, "two"] and other[1].history is not module[1].history
+    assert_same(other[1].layer.weight, module[1].layer.weight)
+    del state["1._extra_state"]
+    with pytest.raises(CheckpointError, match="1._extra_state is missing; expected an extra state"):
+        other.load_state_dict(state)
+    assert other.load_state_dict(state, strict=False).missing_keys == ["1._extra_state"]
+    with pytest.raises(CheckpointError, match="_extra_state is unexpected: a int, not a Tensor"):
+        nn.Linear(2, 1).load_state_dict({**nn.Linear(2, 1).state_dict(), "_extra_state": 3})
+
+
+def test_extra_states_of_a_graph():
+    class Predict(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            return self.model(x)
+
+    graph, other = Predict(Scaled()), Predict(Scaled())
+    graph.model.history.append(3)
+    other.load_state_dict(graph.state_dict())
+    assert other.model.history == [3]
+    assert_same(other(flow.ones(1, 2)), graph(flow.ones(1, 2)))

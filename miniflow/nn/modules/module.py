@@ -399,6 +399,8 @@ class Module:
     ) -> OrderedDict[str, Tensor]:
         """All parameters and persistent buffers by their dotted names: what `flow.save` writes.
 
+        What a module's `get_extra_state()` returns, if its class has that, is the entry "_extra_state".
+
         Args:
             destination: a dict to add the entries to.
             prefix: put before every name.
@@ -407,6 +409,8 @@ class Module:
         destination = OrderedDict() if destination is None else destination
         for name, member in self._own_state().items():
             destination[prefix + name] = member if keep_vars else member.detach()
+        if hasattr(type(self), "get_extra_state"):
+            destination[prefix + EXTRA_STATE] = self.get_extra_state()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
@@ -420,7 +424,7 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
     ) -> state.IncompatibleKeys:
-        """Copy values into the parameters and buffers.
+        """Copy values into the parameters and buffers, and give extra states to `set_extra_state` of their modules.
 
         Args:
             state_dict: tensors by dotted names.
@@ -441,7 +445,13 @@ class Module:
             for path, module in modules.items():
                 module._rename_state(state_dict, path)
         owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
-        return state.load(self._get_name(), current, state_dict, strict, owners)
+        return state.load(self._get_name(), current, state_dict, strict, owners, self._extra_setters())
+
+    def _extra_setters(self) -> dict[str, Callable[[Any], None]]:
+        """What takes the extra states of this module and those in it, by their dotted names."""
+        modules = self.named_modules(remove_duplicate=False)
+        setters = {path: getattr(module, "set_extra_state", None) for path, module in modules}
+        return {f"{path}.{EXTRA_STATE}".lstrip("."): setter for path, setter in setters.items() if setter is not None}
 
     def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Rename entries for this module that have names of other versions or frameworks (`_other_names`)."""
@@ -524,6 +534,7 @@ class Module:
         return bracketed(self._get_name(), extra, children)
 
 
+EXTRA_STATE = "_extra_state"
 HOLDS = {"_parameters": Parameter, "_buffers": Tensor, "_modules": Module}
 
 

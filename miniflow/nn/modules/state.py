@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,18 +27,20 @@ class IncompatibleKeys(NamedTuple):
 
 
 def load(
-    name: str, target: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool, owners: Mapping | None = None
-) -> IncompatibleKeys:
+    name: str, target: Mapping[str, Tensor], state_dict: Mapping[str, Any], strict: bool, owners: Mapping | None,
+    setters: Mapping[str, Callable[[Any], None]],
+) -> IncompatibleKeys:  # fmt: skip
     """`load_state_dict` of modules and graphs: compare every entry with `target`, the present state, then copy.
 
-    If `owners` has (module, attribute name) for each key, values are assigned instead of copied.
+    If `owners` has (module, attribute name) for each key, values are assigned instead of copied. Entries that are no
+    tensors are given to `setters`.
     """
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
             f"{name}.load_state_dict: got a {type(state_dict).__name__}; expected a dict of tensors from state_dict()"
         )
-    missing = [key for key in target if key not in state_dict]
-    unexpected = [key for key in state_dict if key not in target]
+    missing = [key for key in (*target, *setters) if key not in state_dict]
+    unexpected = [key for key in state_dict if key not in target and key not in setters]
     problems = []
     for key in target:
         if key in state_dict and not _fits(state_dict[key], target[key]):
@@ -46,7 +48,8 @@ def load(
         elif key in state_dict and not owners and (problem := place_problem(state_dict[key], target[key])):
             problems.append(f"{key} is {problem}")
     if strict:
-        problems += [f"{key} is missing; expected {_describe(target[key])}" for key in missing]
+        expected = {key: _describe(target[key]) if key in target else "an extra state" for key in missing}
+        problems += [f"{key} is missing; expected {what}" for key, what in expected.items()]
         problems += [f"{key} is unexpected: {_describe(state_dict[key])}" for key in unexpected]
     if problems:
         remedy = "build the module as it was when saved"
@@ -60,6 +63,9 @@ def load(
                 setattr(*owners[key], _assigned(state_dict[key], value))
             elif key in state_dict:
                 value.copy_(state_dict[key])
+    for key, setter in setters.items():
+        if key in state_dict:
+            setter(state_dict[key])
     return IncompatibleKeys(missing, unexpected)
 
 
