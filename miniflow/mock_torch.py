@@ -12,6 +12,7 @@ While it is enabled, `import torch` and `import torch.nn.functional` give module
 they use; using it raises an AttributeError that names it, and so does making an object of a class derived from it.
 `torch.name` raises at once, so that `hasattr` is right. `import torchvision` and `import flowvision` give
 `miniflow.vision` where they are not installed; where they are, their own source runs on miniflow.
+`torch.utils.tensorboard` is tensorboardX, if that is installed.
 
 Modules that were imported before, torch among them, are set aside, and come back untouched with `disable`. Modules
 that were imported meanwhile keep what they imported; they stay in `sys.modules`, except the mock itself.
@@ -21,6 +22,7 @@ Source: `oneflow.mock_torch`; PEP 451, "A ModuleSpec Type for the Import System"
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import importlib.abc
@@ -37,7 +39,7 @@ from typing import Any, Final, NoReturn
 import miniflow
 from miniflow.nn.modules import conv, norm
 
-VERSION = "2.0.0"
+VERSION = "2.2.0"
 """What programs read as `torch.__version__`: the release whose names these are."""
 
 
@@ -58,6 +60,20 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 def require(condition: Any, message: str) -> None:
     """`torch._assert`."""
     assert condition, message
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> miniflow.Tensor:
+    """`torch.asarray`."""
+    x = miniflow.as_tensor(obj, dtype, device).detach()
+    x = x.clone() if copy else x
+    return x.requires_grad_(requires_grad)
+
+
+def some_kernels(*args: Any, **kwargs: Any) -> Any:
+    """A block in which PyTorch chooses among some kernels of attention; there is one here."""
+    return nullcontext()
 
 
 def ntuple(n: int) -> Callable[[Any], tuple]:
@@ -188,8 +204,8 @@ def missing(module: str, *names: str) -> dict[str, Any]:
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
-        **{"__version__": VERSION, "compile": same, "_assert": require},
-        **{"_C": Inert("torch._C"), "library": Inert("torch.library"), "_custom_ops": Inert("torch._custom_ops")},
+        **{"__version__": VERSION, "asarray": asarray, "compile": same, "_assert": require},
+        **{name: Inert(f"torch.{name}") for name in ("_C", "_custom_ops", "_dynamo", "library")},
         **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format", "channels_last")},
         **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
@@ -205,7 +221,9 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "set_detect_anomaly": detect_anomaly,
     },  # fmt: skip
     "torch.backends.cudnn": {"benchmark": False, "deterministic": False, "enabled": False, "is_available": never},
-    "torch.backends.cuda": {"is_built": never, "matmul": SimpleNamespace(allow_tf32=False)},
+    "torch.backends.cuda": {
+        **{"is_built": never, "matmul": SimpleNamespace(allow_tf32=False), "sdp_kernel": some_kernels},
+    },
     "torch.backends.mps": {"is_available": never, "is_built": never},
     "torch.jit": {
         **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
@@ -215,8 +233,16 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "Final": Final,
     },
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
-    "torch.compiler": {"disable": same, "is_compiling": never, "is_exporting": never},
+    "torch.compiler": {
+        **dict.fromkeys(("allow_in_graph", "disable"), same),
+        "is_compiling": never,
+        "is_exporting": never,
+    },
     "torch.nn": {"DataParallel": DataParallel},
+    "torch.nn.attention": {
+        "sdpa_kernel": some_kernels,
+        "SDPBackend": enum.Enum("SDPBackend", "MATH FLASH_ATTENTION EFFICIENT_ATTENTION CUDNN_ATTENTION"),
+    },
     "torch.nn.parallel": {"DataParallel": DataParallel, "DistributedDataParallel": DistributedDataParallel},
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
     "torch.cuda.amp": {
@@ -235,18 +261,28 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "safetensors.torch": {
         "load_file": lambda filename, device="cpu": miniflow.load(filename, map_location=device),
         "save_file": lambda tensors, filename, metadata=None: miniflow.save(tensors, filename),
+        "load_model": lambda model, filename, strict=True, device="cpu": model.load_state_dict(
+            miniflow.load(filename, map_location=device), strict
+        ),
+        "save_model": lambda model, filename, metadata=None: miniflow.save(model.state_dict(), filename),
     },
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},
 }
 VISION = ("torchvision", "flowvision")
 """Libraries that `miniflow.vision` stands for where they are not installed."""
-MODULES = {  # the module of miniflow that stands for another one, where the name is another
+LAYERS = (
+    "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm linear "
+    "loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
+).split()
+"""The files of torch.nn.modules."""
+MODULES = {  # the module, of miniflow but for one, that stands for another one, where the name is another
     "flowvision.models.neural_style_transfer.stylenet": "miniflow.vision.models.style_transfer",
     "torch.autograd.functional": "miniflow.func.functional",
     "torch.cuda.amp": "miniflow.amp",
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",
     "torch.utils.checkpoint": "miniflow.utils.checkpoint",
+    "torch.utils.tensorboard": "tensorboardX",  # which has the same names, if it is installed
     "safetensors.torch": "miniflow.serialization.states",
 }
 
@@ -261,7 +297,8 @@ class Mock(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         full = f"{self.__name__}.{name}"
-        if full in STAND_INS or full in MODULES or isinstance(getattr(self.real, name, None), ModuleType):
+        is_file = self.__name__ == "torch.nn.modules" and name in LAYERS
+        if is_file or full in STAND_INS or full in MODULES or isinstance(getattr(self.real, name, None), ModuleType):
             return importlib.import_module(full)
         if name == "__all__":
             return [attribute for attribute in dir(self.real) if not attribute.startswith("_")]
@@ -286,6 +323,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        outer, _, last = spec.name.rpartition(".")
+        if isinstance(stand_in := STAND_INS.get(outer, {}).get(last), Inert):
+            return stand_in
         root, _, rest = spec.name.partition(".")
         same = ".".join(filter(None, ("miniflow.vision" if root in VISION else "miniflow", rest)))
         name = MODULES.get(spec.name, "miniflow.nn" if spec.name.startswith("torch.nn.modules") else same)
@@ -354,7 +394,8 @@ def is_enabled() -> bool:
 
 def _is_mocked(name: str) -> bool:
     root = name.partition(".")[0]
-    return root == "torch" or name == "safetensors.torch" or (root in VISION and not _is_installed(root))
+    is_safetensors = name == "safetensors.torch" or name.startswith("safetensors.torch.")
+    return root == "torch" or is_safetensors or (root in VISION and not _is_installed(root))
 
 
 def _is_installed(library: str) -> bool:
@@ -373,6 +414,8 @@ def main(arguments: Sequence[str]) -> None:
         print("python -m miniflow.mock_torch SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]")
         return
     as_module = arguments[0] == "-m"
+    if not as_module and not os.path.exists(arguments[0]):
+        sys.exit(f"python -m miniflow.mock_torch: cannot read {arguments[0]}: there is no such file")
     sys.argv = list(arguments[as_module:])
     with enable():
         if as_module:

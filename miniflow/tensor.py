@@ -64,7 +64,8 @@ class Tensor:
     __slots__ = ("_array", "_edge", "_version", "_view", "_grad", "__weakref__", "__dict__")
 
     __array_priority__ = 1000  # ndarray + Tensor asks Tensor.__radd__ first
-    is_quantized = is_sparse = False  # there are no such tensors
+    # there are no such tensors
+    is_meta = is_mkldnn = is_mps = is_nested = is_quantized = is_sparse = is_sparse_csr = is_xpu = False
 
     _of_data: Callable[..., Tensor]  # what `Tensor(...)` makes: see `miniflow.__init__`
 
@@ -165,6 +166,16 @@ class Tensor:
         """Bytes of one element."""
         return self._array.itemsize
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.size * self._array.itemsize
+
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours along each dimension, or along `dim`, in elements."""
         strides = tuple(s // self._array.itemsize for s in self._array.strides)
@@ -192,6 +203,19 @@ class Tensor:
     def is_floating_point(self) -> bool:
         """Whether the dtype is a floating type."""
         return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex, which none is."""
+        return False
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
+        return self._array.dtype.kind not in "bu"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the memory is that of the CPU."""
+        return self._device.type == "cpu"
 
     @property
     def is_cuda(self) -> bool:

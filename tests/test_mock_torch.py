@@ -67,10 +67,14 @@ def test_operators_are_functions_of_miniflow_and_their_registration_does_nothing
     with mock_torch.enable():
         import torch
         import torch.library
+        from torch._dynamo import allow_in_graph
+        from torch.library import register_fake
 
-        assert torch.library.register_fake("torchvision::name")(len) is len
+        assert allow_in_graph(len) is torch.compiler.allow_in_graph(len) is len
+        assert torch.library.register_fake("torchvision::name")(len) is register_fake("name")(len) is len
         torch.library.Library("torchvision", "IMPL").impl("name", len, "CPU")
         assert not torch._C._get_tracing_state() and not torch.jit.is_scripting()
+        assert torch.nn.modules.activation.ReLU is flow.nn.ReLU and not hasattr(torch.nn.modules, "nothing")
         assert torch.ops.torchvision.relu.default(flow.tensor([-1.0])).item() == 0
         with pytest.raises(AttributeError, match=r"torch\.ops\.torchvision\.nothing is not in miniflow"):
             torch.ops.torchvision.nothing.default(1)
@@ -230,3 +234,35 @@ def test_as_a_program(tmp_path):
     assert result.stdout == "3.0 tensor([2.], dtype=miniflow.float32) ['--lr', '1'] __main__\n"
     result = subprocess.run([*command[:3], "-m", "helper"], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout == ""
+
+
+def test_a_script_that_is_not_there_is_named():
+    command = [sys.executable, "-m", "miniflow.mock_torch", "nowhere.py"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert found.stderr == "python -m miniflow.mock_torch: cannot read nowhere.py: there is no such file\n"
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_state_dicts_of_modules_are_files_of_safetensors(tmp_path):
+    with mock_torch.enable():
+        from safetensors.torch import load_model, nothing_of_the_kind, save_model
+
+        model, other = flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)
+        save_model(model, tmp_path / "model.safetensors")
+        missing, unexpected = load_model(other, tmp_path / "model.safetensors")
+        assert not missing and not unexpected and bool((other.weight == model.weight).all())
+        with pytest.raises(AttributeError, match=r"safetensors\.torch\.nothing_of_the_kind is not in miniflow"):
+            nothing_of_the_kind()
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_arrays_and_blocks_of_kernels():
+    with mock_torch.enable():
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.cuda.sdp_kernel(enable_flash=False):
+            x = torch.asarray([1.0, 2.0], requires_grad=True)
+        assert x.requires_grad and not torch.asarray(x).requires_grad and torch.asarray(3).item() == 3
+        assert torch.asarray(x).data_ptr() == x.data_ptr() != torch.asarray(x, copy=True).data_ptr()

@@ -22,11 +22,12 @@ def test_metadata():
     assert x.size(1) == x.size(-2) == 3
     assert x.ndim == x.dim() == x.ndimension() == 3
     assert x.numel() == x.nelement() == 24
-    assert x.element_size() == 8
+    assert x.element_size() == x.itemsize == 8 and x.nbytes == 192
     assert x.stride() == (12, 4, 1) and x.stride(0) == 12
     assert x.dtype is flow.float64 and x.is_floating_point()
     assert x.device == flow.device("cpu") == flow.device("cpu:0") and str(x.device) == "cpu"
-    assert not x.is_cuda and x.get_device() == -1
+    assert x.is_cpu and not x.is_cuda and not x.is_xpu and x.get_device() == -1
+    assert x.is_signed() and not x.is_complex() and not x.byte().is_signed() and x.int().is_signed()
     assert x.is_contiguous() and not x.transpose(0, 1).is_contiguous()
     assert x.storage_offset() == 0 and x[1, 2, 1:].storage_offset() == 21
     assert x.requires_grad is False and x.is_leaf and x.grad_fn is None and x.grad is None

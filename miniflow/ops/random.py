@@ -357,6 +357,51 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Gen
     return write(self, "normal_", lambda: draw(Normal, self, generator, mean=float(mean), std=float(std)))
 
 
+@method
+def random_(
+    self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Overwrite `self` with integers uniform in [low, high), and return it: `x.random_(high)`, `x.random_(low, high)`.
+
+    Without bounds they are from 0 to the largest that the dtype holds, of floats without gaps below it.
+
+    Raises:
+        ArgumentError: unless low < high.
+        DTypeError: if the dtype cannot hold the values.
+
+    >>> import miniflow as flow
+    >>> x = flow.empty(1000, dtype=flow.int64).random_(3)
+    >>> x.min().item(), x.max().item()
+    (0, 2)
+
+    Source: `torch.Tensor.random_`.
+    """
+    if high is None:
+        low, high = 0, range_of(self._array.dtype)[1] + 1 if low is None else low
+    bounds = {"low": operator.index(low), "high": operator.index(high)}
+    return write(self, "random_", lambda: draw(Integers, self, generator, **bounds))
+
+
+@method
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Overwrite `self` with numbers of density lambd exp(-lambd x), and return it.
+
+    Raises:
+        ArgumentError: unless `lambd` is positive.
+        DTypeError: for a dtype that is not floating.
+
+    >>> import miniflow as flow
+    >>> 0.9 < flow.empty(10_000).exponential_(2.0).mean().item() * 2 < 1.1
+    True
+
+    Source: `torch.Tensor.exponential_`.
+    """
+    if not lambd > 0:
+        raise ArgumentError(f"exponential_: got lambd={lambd}; expected a positive rate")
+    uniform = empty_like(self.detach()).uniform_(generator=generator)
+    return write(self, "exponential_", lambda: (-uniform).log1p() / -lambd)
+
+
 class Bernoulli(Op):
     """y_i = 1 with probability p_i, else 0."""
 

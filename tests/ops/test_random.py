@@ -76,6 +76,24 @@ def test_draws_differ_by_seed_and_offset():
         assert (x.cpu().numpy() == y.cpu().numpy()).sum() < 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [(flow.uint8, 255), (flow.int8, 127), (flow.int64, 2**63 - 1), (flow.float32, 2**24), (flow.float16, 2**11)],
+)
+def test_random_integers_fill_what_the_dtype_holds(kind, most):
+    drawn = flow.empty(N, dtype=kind).random_(generator=generator(0)).double().numpy()
+    assert (drawn == np.floor(drawn)).all() and 0 <= drawn.min() < 0.05 * most and 0.95 * most < drawn.max() <= most
+    few = flow.empty(N, dtype=kind).random_(3, 7, generator=generator(1)).double().numpy()
+    assert set(few) == {3, 4, 5, 6} and set(flow.empty(N, dtype=kind).random_(2).double().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 4.0])
+def test_exponential_numbers_have_their_quantiles(rate):
+    drawn = np.sort(flow.empty(N, dtype=flow.float64).exponential_(rate, generator=generator(0)).numpy())
+    share = 1 - np.exp(-rate * drawn)
+    assert drawn.min() >= 0 and np.abs(share - np.arange(N) / N).max() < 1.95 / N**0.5  # Kolmogorov, p = 0.001
+
+
 def test_uniform_bounds_are_half_open():
     for kind in (flow.float16, flow.bfloat16, flow.float32, flow.float64):
         x = flow.empty(N, dtype=kind).uniform_(-3, 7.0, generator=generator(0)).double()
@@ -208,6 +226,9 @@ ERRORS = [
     (lambda: flow.rand(2, dtype=flow.int64), DTypeError, "rand: got int64; expected a floating dtype"),
     (lambda: flow.randn(-2), ShapeError, r"randn: got sizes \(-2,\); expected sizes of at least 0"),
     (lambda: flow.randn(2, dtype=flow.bool), DTypeError, "randn: got bool; expected a floating dtype"),
+    (lambda: flow.zeros(2).random_(3, 3), ArgumentError, "random_: got low=3, high=3; expected low < high"),
+    (lambda: flow.zeros(2, dtype=flow.int8).random_(200), DTypeError, "random_: got low=0, high=200 for miniflow.int8"),
+    (lambda: flow.zeros(2).exponential_(0), ArgumentError, "exponential_: got lambd=0; expected a positive rate"),
     (lambda: flow.zeros(2).uniform_(1, 0), ArgumentError, "uniform_: got low=1.0, high=0.0; expected finite bounds"),
     (lambda: flow.zeros(2).uniform_(0, math.inf), ArgumentError, "high=inf; expected finite bounds"),
     (lambda: flow.zeros(2).uniform_(math.nan, 1), ArgumentError, "low=nan"),

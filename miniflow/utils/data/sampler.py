@@ -16,6 +16,7 @@ from miniflow.ops.random import multinomial, randint, randperm
 from miniflow.tensor import Tensor
 
 T = TypeVar("T")
+DRAWN = 4096  # indices at a time, of those that are drawn independently: an epoch may be longer than memory
 
 
 class Sampler(Generic[T]):
@@ -78,12 +79,17 @@ class RandomSampler(Sampler[int]):
             check_positive("RandomSampler", "num_samples", self.num_samples)
 
     def __iter__(self) -> Iterator[int]:
-        total, size = self.num_samples, len(self.data_source)
-        if self.replacement:
-            yield from randint(0, size, (total,), device="cpu", generator=self.generator).tolist()
-            return
-        for start in range(0, total, size or 1):
-            yield from randperm(size, device="cpu", generator=self.generator).tolist()[: total - start]
+        total, size, generator = self.num_samples, len(self.data_source), self.generator
+        most = DRAWN if self.replacement else size or 1
+        if total > most:  # what the program draws between two parts of the epoch does not change the order
+            seed = randint(0, 2**62, (1,), device="cpu", generator=generator).item()
+            generator = Generator().manual_seed(seed)
+        for start in range(0, total, most):
+            count = min(most, total - start)
+            if self.replacement:
+                yield from randint(0, size, (count,), device="cpu", generator=generator).tolist()
+            else:
+                yield from randperm(size, device="cpu", generator=generator).tolist()[:count]
 
     def __len__(self) -> int:
         return self.num_samples

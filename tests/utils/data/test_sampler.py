@@ -1,5 +1,7 @@
 """Samplers: which indices, how often, and in which order."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,22 @@ def test_random_with_replacement():
     assert len(drawn) == 2000 and len(counts) == 10
     assert ((counts - 200) ** 2 / 200).sum() < 27.9  # chi-square with 9 degrees of freedom, p = 0.001
     assert len(set(list(RandomSampler(range(50), replacement=True, generator=generator())))) < 50
+
+
+@pytest.mark.parametrize(("size", "replacement"), [(50, False), (10, True)])
+def test_the_order_of_a_long_epoch_is_not_changed_by_what_is_drawn_meanwhile(size, replacement):
+    sampler = RandomSampler(range(size), replacement, num_samples=10_000)
+    flow.manual_seed(3)
+    order = list(sampler)
+    flow.manual_seed(3)
+    assert [(index, flow.rand(1))[0] for index in sampler] == order
+    assert len(order) == 10_000 and order[:4096] != order[4096:8192]
+
+
+def test_an_epoch_with_replacement_may_be_longer_than_memory():
+    sampler = RandomSampler(range(10), replacement=True, num_samples=10**12)
+    first = list(itertools.islice(sampler, 5000))
+    assert len(first) == 5000 and set(first) == set(range(10))
 
 
 def test_subset_random():
