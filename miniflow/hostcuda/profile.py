@@ -162,14 +162,14 @@ class Profile:
 
     def count(self, run: Any, table: np.ndarray) -> None:
         """Count the requests that were collected, and forget them."""
-        requests = np.sort(table[table["lanes"] != 0], order="made")
+        requests = table[table["lanes"] != 0]
+        requests = requests[np.argsort(requests["made"])]
         table["lanes"] = STATE_ARRAY["logged"] = 0
-        kinds_of_requests, first = np.unique(requests[["tag", "stretch"]], return_index=True)
-        for tag, stretch in kinds_of_requests[np.argsort(first)]:
-            requests_here = requests[(requests["tag"] == tag) & (requests["stretch"] == stretch)]
-            number = int(tag) & ((1 << shadow.SITE_BITS) - 1)
-            kind = KINDS[tag >> shadow.KIND_BITS]
-            self._count_site(run.sites[number], run.memory.stretches[stretch], kind, requests_here)
+        places = requests["tag"] * len(run.memory.stretches) + requests["stretch"]
+        for first in np.sort(np.unique(places, return_index=True)[1]):
+            tag, stretch = requests[["tag", "stretch"]][first]
+            site, kind = run.sites[tag & ((1 << shadow.SITE_BITS) - 1)], KINDS[tag >> shadow.KIND_BITS]
+            self._count_site(site, run.memory.stretches[stretch], kind, requests[places == places[first]])
 
     def _count_site(self, row: tuple, stretch: Stretch, kind: str, requests: np.ndarray) -> None:
         """Count the requests of one kind at one place in the source, for arrays in one stretch."""
