@@ -230,3 +230,31 @@ def test_extra_states_of_a_graph():
     other.load_state_dict(graph.state_dict())
     assert other.model.history == [3]
     assert_same(other(flow.ones(1, 2)), graph(flow.ones(1, 2)))
+
+
+class Versioned(nn.Linear):
+    """As modules of PyTorch read what older versions have written, and write more than tensors."""
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "version"] = flow.tensor(2)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, *lists):
+        if prefix + "kernel" in state_dict:
+            state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel")
+        if state_dict.pop(prefix + "version", flow.tensor(1)).item() > 2:
+            lists[-1].append("version 3 is not known")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
+
+
+def test_methods_that_pytorch_calls_for_each_module():
+    module = nn.Sequential(Versioned(2, 1))
+    state = module.state_dict()
+    assert list(state) == ["0.weight", "0.bias", "0.version"]
+    state["0.kernel"] = state.pop("0.weight") * 0 + 7
+    module.load_state_dict(state)
+    assert module[0].weight.tolist() == [[7, 7]] and "0.kernel" in state
+    state["0.version"], state["0.bias"] = flow.tensor(3), flow.ones(1) * 5
+    with pytest.raises(CheckpointError, match="Sequential.load_state_dict: version 3 is not known"):
+        module.load_state_dict(state)
+    assert module[0].bias.item() != 5

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from miniflow.device import device as Device
 from miniflow.dispatch.tape import modes, note_change
 from miniflow.dtype import as_dtype, bfloat16, float16, float32, float64
-from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, PickleError
+from miniflow.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, PickleError
 from miniflow.nn.modules import hooks, state
 from miniflow.nn.modules.attributes import KINDS, check_name, raise_unknown, wrong_kind
 from miniflow.nn.parameter import Parameter, convert_in_place
@@ -407,14 +407,18 @@ class Module:
             keep_vars: return the parameters themselves, not detached tensors that share their memory.
         """
         destination = OrderedDict() if destination is None else destination
-        for name, member in self._own_state().items():
-            destination[prefix + name] = member if keep_vars else member.detach()
-        if hasattr(type(self), "get_extra_state"):
-            destination[prefix + EXTRA_STATE] = self.get_extra_state()
+        self._save_to_state_dict(destination, prefix, keep_vars)
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         return destination
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Add the entries of this module alone to a state; a subclass may override it, as in PyTorch."""
+        for name, member in self._own_state().items():
+            destination[prefix + name] = member if keep_vars else member.detach()
+        if hasattr(type(self), "get_extra_state"):
+            destination[prefix + EXTRA_STATE] = self.get_extra_state()
 
     def _own_state(self) -> dict[str, Tensor]:
         """The parameters and persistent buffers of this module alone."""
@@ -441,9 +445,11 @@ class Module:
         modules = {path and f"{path}.": module for path, module in self.named_modules(remove_duplicate=False)}
         current = {path + key: value for path, m in modules.items() for key, value in m._own_state().items()}
         if isinstance(state_dict, Mapping):
-            state_dict = dict(state_dict)
+            state_dict, problems = dict(state_dict), []
             for path, module in modules.items():
-                module._rename_state(state_dict, path)
+                module._load_from_state_dict(state_dict, path, {}, strict, [], [], problems)
+            if problems:
+                raise CheckpointError(f"{self._get_name()}.load_state_dict: {'; '.join(problems)}")
         owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
         return state.load(self._get_name(), current, state_dict, strict, owners, self._extra_setters())
 
@@ -453,8 +459,15 @@ class Module:
         setters = {path: getattr(module, "set_extra_state", None) for path, module in modules}
         return {f"{path}.{EXTRA_STATE}".lstrip("."): setter for path, setter in setters.items() if setter is not None}
 
-    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Rename entries for this module that have names of other versions or frameworks (`_other_names`)."""
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """Rename entries for this module that have names of other versions or frameworks (`_other_names`).
+
+        A subclass may override it, as in PyTorch, to change entries, or to refuse the state in `error_msgs`. What is
+        missing or unexpected is found afterwards, and values are copied then.
+        """
         for name, other in self._other_names.items():
             if prefix + other in state_dict:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))

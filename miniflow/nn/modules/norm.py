@@ -68,8 +68,8 @@ class BatchNorm(Norm):
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
         self.reset_parameters()
 
-    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
-        super()._rename_state(state_dict, prefix)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}running_mean" in state_dict and self.track_running_stats:  # which older states have alone
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
 

@@ -139,7 +139,7 @@ class FrozenBatchNorm2d(nn.Module):
         for name, value in (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)):
             self.register_buffer(name, full((num_features,), value))
 
-    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)  # of a BatchNorm2d
 
     def forward(self, input: Tensor) -> Tensor:

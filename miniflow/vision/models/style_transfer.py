@@ -64,7 +64,7 @@ class NeuralStyleTransfer(nn.Module):
         self.deconv2, self.in5 = ConvLayer(64, 32, 3, upsample=2), nn.InstanceNorm2d(32, affine=True)
         self.deconv3 = ConvLayer(32, 3, 9)
 
-    def _rename_state(self, state_dict: dict[str, Any], prefix: str) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in [name for name in state_dict if re.search(r"in\d\.running_(mean|var)$", name)]:
             del state_dict[name]  # the example's first files have statistics, which nothing uses
 
