@@ -457,3 +457,18 @@ def test_only_what_is_pruned_is_made_plain_again():
     with pytest.raises(ArgumentError, match="prune.remove: got the name 'weight'; expected a pruned parameter"):
         nn.utils.prune.remove(layer, "weight")
     assert layer(flow.ones(1, 3)).shape == (1, 2)
+
+
+def test_a_subclass_may_convert_what_it_has_besides():
+    class Cached(nn.Linear):
+        def _apply(self, fn, recurse=True):
+            self.cache = fn(self.cache)
+            return super()._apply(fn, recurse)
+
+    layer = Cached(2, 2)
+    layer.cache, table = flow.ones(3), nn.Parameter(flow.ones(1))
+    model = nn.Sequential(layer, nn.BatchNorm1d(2))
+    model.table, layer.table = table, table  # shared
+    assert model.double() is model and layer.cache.dtype is flow.float64
+    assert {x.dtype for x in model.parameters()} == {flow.float64} and model.table is table
+    assert model[1].num_batches_tracked.dtype is flow.int64 and model[1].running_mean.dtype is flow.float64

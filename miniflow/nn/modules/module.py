@@ -349,8 +349,19 @@ class Module:
         def convert(x: Tensor) -> Tensor:
             return x.to(device=target, dtype=dtype if x.is_floating_point() else None)
 
-        for member in (*self.parameters(), *self.buffers()):
-            convert_in_place(member, convert)
+        return self._apply(convert)
+
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert parameters and buffers in place; a subclass may override it, as in PyTorch, for what it has besides.
+
+        Args:
+            fn: called on each, shared ones more than once.
+            recurse: those of the modules in this one too.
+        """
+        for module in self.children() if recurse else ():
+            module._apply(fn)
+        for member in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
+            convert_in_place(member, fn)
         return self
 
     def to_global(self: Self, placement: Any, sbp: Any) -> Self:
@@ -359,9 +370,7 @@ class Module:
         Returns:
             the module itself; its parameters stay the same objects.
         """
-        for member in (*self.parameters(), *self.buffers()):
-            convert_in_place(member, lambda x: x.to_global(placement, sbp))
-        return self
+        return self._apply(lambda x: x.to_global(placement, sbp))
 
     def to_consistent(self: Self, placement: Any, sbp: Any) -> Self:
         """The name of `to_global` in OneFlow 0.6."""
