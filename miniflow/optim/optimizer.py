@@ -37,6 +37,8 @@ from miniflow.tensor import Tensor
 ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 # allowed in every group
+NOT_OF_PYTORCH = ("do_bias_correction",)  # options of OneFlow
+OF_THE_STEP = ("eta", "mu", "mu_product")  # functions of "step", which ASGD and NAdam of PyTorch keep
 EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_grad_norm_type")
 
 
@@ -354,9 +356,12 @@ class Optimizer(ExplainsArguments):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load state and options, matching parameters by order; tensors are copied.
 
+        Groups that PyTorch wrote, which say how it is to compute, may leave out options that it does not have.
+
         Raises:
             CheckpointError: if groups, parameters or shapes do not match; the optimizer is then unchanged.
         """
+        state_dict = self._of_pytorch(state_dict)
         for problem in self._problems(state_dict):
             raise CheckpointError(f"{self._name}.load_state_dict: {problem}")
         pairs = list(zip(self.param_groups, copy.deepcopy(state_dict["param_groups"]), strict=True))
@@ -365,6 +370,23 @@ class Optimizer(ExplainsArguments):
         self.param_groups = [{**saved, "params": group["params"]} for group, saved in pairs]
         self.state = defaultdict(dict, state)
         self._untouched.clear()
+
+    def _of_pytorch(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A state with groups as they are here, if PyTorch wrote it."""
+        try:
+            pairs, state = list(zip(state_dict["param_groups"], self.param_groups, strict=True)), state_dict["state"]
+            if not all(saved.keys() & set(self.ignored) for saved, _ in pairs):
+                return state_dict
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return state_dict  # and _problems says why
+        own = [{k: group[k] for k in NOT_OF_PYTORCH if k in group} for _, group in pairs]
+        given = [{k: v for k, v in saved.items() if k not in self.ignored} for saved, _ in pairs]
+        groups = [{**mine, **theirs} for mine, theirs in zip(own, given, strict=True)]
+        kept = {
+            number: {name: value for name, value in values.items() if name not in OF_THE_STEP}
+            for number, values in state.items()
+        }
+        return {"state": kept, "param_groups": groups}
 
     def _problems(self, state_dict: dict[str, Any]) -> Iterator[str]:
         """Why a state does not fit."""

@@ -5,6 +5,8 @@ import pytest
 from checks import assert_close
 
 import miniflow as flow
+from miniflow.errors import CheckpointError
+from miniflow.optim.optimizer import OF_THE_STEP
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
 
@@ -45,7 +47,6 @@ CASES = [
     ("Adagrad", {"lr": 0.05, "initial_accumulator_value": 0.5, "eps": 1e-4, "maximize": True}),
 ]
 IDS = [f"{name}-{'-'.join(f'{k}={v}' for k, v in options.items())}" for name, options in CASES]
-OF_THE_STEP = ("eta", "mu", "mu_product")  # functions of "step", which ASGD and NAdam of torch keep
 SHAPES = [(4, 6), (6,), (), (2, 3, 3, 2)]
 
 
@@ -108,6 +109,31 @@ def test_state_has_the_same_keys_and_values(name, options):
                 assert mine["state"][number][key] == int(value)
             else:
                 assert_close(mine["state"][number][key], value, rtol=1e-10, atol=1e-12, what=key)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+def test_a_training_of_pytorch_goes_on(name, options):
+    ours, theirs = both("float64")
+    a, b = getattr(flow.optim, name)(ours, lr=1.0), getattr(torch.optim, name)(theirs, **options)
+    for step in range(3):
+        give_gradients(ours, theirs, step + 1)
+        b.step()
+    with flow.no_grad():
+        for p, q in zip(ours, theirs, strict=True):
+            p.copy_(flow.tensor(q.detach().numpy()))
+    state = b.state_dict()
+    as_ours = lambda x: flow.tensor(x.numpy()) if isinstance(x, torch.Tensor) else x  # noqa: E731
+    state["state"] = {i: {k: as_ours(x) for k, x in values.items()} for i, values in state["state"].items()}
+    a.load_state_dict(state)
+    for step in range(3, 6):
+        give_gradients(ours, theirs, step + 1)
+        a.step()
+        b.step()
+    for p, q in zip(ours, theirs, strict=True):
+        assert_close(p.detach(), q, rtol=1e-10, atol=1e-10)
+    other = flow.optim.Adam if name == "RMSprop" else flow.optim.RMSprop
+    with pytest.raises(CheckpointError, match="was it saved by another kind of optimizer?"):
+        other(ours).load_state_dict(state)
 
 
 @pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
