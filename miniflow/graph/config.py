@@ -145,8 +145,9 @@ class GraphConfig(Options):
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cut every input along its first dimension into `value` micro-batches, and update once with the mean gradient.
 
-        Of global tensors a micro-batch has a part of the rows of each rank, and outputs come back in the order of the
-        batch. It has no effect in a graph without an optimizer.
+        Numbers, tensors of no dims, are passed whole; another input that is no batch, such as a mask for all rows, is
+        cut too: keep it in a buffer. Of global tensors a micro-batch has a part of the rows of each rank, and outputs
+        come back in the order of the batch. It has no effect in a graph without an optimizer.
 
         Raises:
             ArgumentError: unless it is an integer of at least 1.
