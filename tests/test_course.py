@@ -245,8 +245,10 @@ def test_submissions_are_collected(tmp_path):
     with zipfile.ZipFile(tmp_path / "in" / "kim.zip", "w") as archive:
         archive.writestr(f"../{name}.py", "3\n")
         archive.writestr("other.py", "4\n")
+    (tmp_path / "in" / "lee.zip").write_text("no archive")
     said = list(teaching.collect(tmp_path / "in", tmp_path / "class"))
-    assert said[0] == f"ada: {name}" and said[3].startswith("eve: nothing") and len(said) == 5
+    assert said[0] == f"ada: {name}" and said[3].startswith("eve: nothing") and len(said) == 6
+    assert said[5] == "lee: nothing: File is not a zip file"
     taken = {path.relative_to(tmp_path / "class").as_posix(): path.read_text() for path in tmp_path.glob("class/*/*")}
     expected = {f"ada/{name}.py": "1\n", f"b.ob/{name}.py": "2\n", f"kim/{name}.py": "3\n"}
     assert taken == {**expected, "b.en/06_kernel_puzzles.py": stub}
@@ -702,6 +704,9 @@ def changed(folder, number, old, new):
         (["check", "1.9"], "lesson 01_storage has no task '1.9'; expected one of ['1.1', '1.2'"),
         (["check", "1", "--impl", "wrong:nothing"], "01_storage has no wrong solution 'nothing'"),
         (["check", "1", "--impl", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["check", "1", "--impl", "."], "there is no file '.'"),
+        (["check", "1", "--picture", "nowhere/x.png"], "got 'nowhere/x.png'; expected a name such as lesson.png, in a"),
+        (["check", "1", "--picture", "x.docx"], "got 'x.docx'; expected a name such as lesson.png, in a folder"),
         (["grade", "nowhere"], "'nowhere'"),
     ],
 )

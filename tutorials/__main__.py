@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         sub = commands.add_parser(name, help=what)
         sub.add_argument("lesson", help="its number or name" + " or one of its tasks, such as 1.2" * (name == "check"))
         if name == "check":
-            sub.add_argument("--picture", type=Path, metavar="FILE", help="draw what a notebook would show")
+            sub.add_argument("--picture", type=picture, metavar="FILE", help="draw what a notebook would show")
             sub.add_argument("--impl", help="student, solution, stub, wrong:NAME, or a path")
     if (ROOT / "teaching.py").exists():  # which the student edition does not have
         add_teaching(commands)
@@ -37,6 +37,18 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"\n{error}" if isinstance(error, Stopped) else "\nstopped by Ctrl-C", file=sys.stderr)
         return INTERRUPTED
+
+
+def picture(name: str) -> Path:
+    """The file of a picture.
+
+    Raises:
+        ArgumentTypeError: where none can be written.
+    """
+    path = Path(name)
+    if path.suffix not in (".png", ".svg", ".pdf", ".jpg") or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"got {name!r}; expected a name such as lesson.png, in a folder that is there")
+    return path
 
 
 def add_teaching(commands: Any) -> None:

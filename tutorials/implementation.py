@@ -56,7 +56,7 @@ def path_of(found: Lesson, which: str) -> Path:
         if name not in found.wrong:
             raise LookupError(f"{found.name} has no wrong solution {name!r}; expected one of {list(found.wrong)}")
         return written(found, "".join(path.read_text(encoding="utf-8") for path in (found.solution, found.wrong[name])))
-    if not Path(which).exists():
+    if not Path(which).is_file():
         raise FileNotFoundError(f"there is no file {which!r}; expected one, or student, solution, stub or wrong:NAME")
     return Path(which)
 

@@ -9,13 +9,13 @@ Source: DeMillo, Lipton, Sayward, "Hints on Test Data Selection", 1978.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import copy
 import json
 import os
 import random
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,4 +146,11 @@ def with_line(of: Lesson, what: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(survivors(lesson(sys.argv[1]), *map(int, sys.argv[2:]))))
+    parser = argparse.ArgumentParser(prog="python -m tutorials.mutants", description="Check mutants of a solution.")
+    parser.add_argument("lesson", help="its number or name")
+    parser.add_argument("most", nargs="?", type=int, help="how many, chosen at random; by default all")
+    options = parser.parse_args()
+    try:
+        print(json.dumps(survivors(lesson(options.lesson), options.most)))
+    except LookupError as error:
+        parser.error(f"{error}")

@@ -204,7 +204,8 @@ def outcomes_of(entries: Iterable[dict]) -> list[Outcome]:
 def ended_by(status: int) -> str:
     """How a process ended, in words; `status` is negative for a signal."""
     if status < 0:
-        return f"{signal.Signals(-status).name} ended the process: a crash, or more memory than there is"
+        why = "a crash, as by a recursion without an end, or too much memory"
+        return f"{signal.Signals(-status).name} ended the process: {why}"
     return f"the process ended with exit status {status}"
 
 

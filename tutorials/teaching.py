@@ -111,16 +111,17 @@ def collect(source: Path, folder: Path) -> Iterator[str]:
         raise FileNotFoundError(f"there is no submission in {source}; expected a folder or a zip file for each student")
     for entry in entries:
         student = entry.name if entry.is_dir() else entry.stem
-        taken = {}
-        for name, text in files_of(entry):
-            for found in lessons():
-                if is_of(found, name, text):
-                    taken[found.name] = text
+        taken, reason = {}, "expected files such as 01_storage/student.py"
+        try:
+            for name, text in files_of(entry):
+                taken |= {found.name: text for found in lessons() if is_of(found, name, text)}
+        except zipfile.BadZipFile as error:
+            reason = f"{error}"
         for name, text in taken.items():
             target = folder / student / f"{name}.py"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
-        yield f"{student}: {', '.join(sorted(taken)) or 'nothing: expected files such as 01_storage/student.py'}"
+        yield f"{student}: {', '.join(sorted(taken)) or f'nothing: {reason}'}"
 
 
 def is_of(found: Lesson, name: str, text: bytes) -> bool:
