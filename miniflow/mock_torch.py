@@ -37,6 +37,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import miniflow
+from miniflow.nn import functional, init
 from miniflow.nn.modules import conv, norm
 
 VERSION = "2.2.0"
@@ -69,6 +70,17 @@ def asarray(
     x = miniflow.as_tensor(obj, dtype, device).detach()
     x = x.clone() if copy else x
     return x.requires_grad_(requires_grad)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> miniflow.Tensor:
+    """`torch.div`, which takes two numbers, too."""
+    input = input if isinstance(input, miniflow.Tensor) else miniflow.tensor(input)
+    return miniflow.div(input, other, rounding_mode=rounding_mode)
+
+
+def softmax_backward(dy: miniflow.Tensor, y: miniflow.Tensor, dim: int, dtype: Any) -> miniflow.Tensor:
+    """`torch._softmax_backward_data`, the gradient of y = softmax(x)."""
+    return (y * (dy - (dy * y).sum(dim, keepdim=True))).to(dtype)
 
 
 def some_kernels(*args: Any, **kwargs: Any) -> Any:
@@ -201,10 +213,20 @@ def missing(module: str, *names: str) -> dict[str, Any]:
     return {name: Missing(f"{module}.{name}") for name in names}
 
 
+ALSO_IN_TORCH = (
+    "adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear binary_cross_entropy_with_logits channel_shuffle "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss ctc_loss embedding "
+    "embedding_bag group_norm hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss max_pool1d "
+    "max_pool2d max_pool3d pixel_shuffle pixel_unshuffle poisson_nll_loss rrelu triplet_margin_loss"
+).split()
+"""Functions of torch.nn.functional that are in torch as well."""
+
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
-        **{"__version__": VERSION, "asarray": asarray, "compile": same, "_assert": require},
+        **{"__version__": VERSION, "asarray": asarray, "compile": same, "div": div},
+        **{"_assert": require, "_softmax_backward_data": softmax_backward},
+        **{name: getattr(functional, name) for name in ALSO_IN_TORCH},
         **{name: Inert(f"torch.{name}") for name in ("_C", "_custom_ops", "_dynamo", "library")},
         **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format", "channels_last")},
@@ -243,8 +265,11 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "sdpa_kernel": some_kernels,
         "SDPBackend": enum.Enum("SDPBackend", "MATH FLASH_ATTENTION EFFICIENT_ATTENTION CUDNN_ATTENTION"),
     },
+    "torch.nn.init": {
+        name.removesuffix("_"): function for name, function in vars(init).items() if name[-1] == "_" != name[0]
+    },
     "torch.nn.parallel": {"DataParallel": DataParallel, "DistributedDataParallel": DistributedDataParallel},
-    "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "node", "proxy")},
+    "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "Proxy", "node", "proxy")},
     "torch.cuda.amp": {
         "autocast": autocast_on_cuda,
         "GradScaler": functools.partial(miniflow.amp.GradScaler, "cuda"),
@@ -257,6 +282,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},
     "torch.onnx": {"register_custom_op_symbolic": same},
     "torch.onnx.symbolic_helper": {"parse_args": same},
+    "torch.utils": {"_pytree": Inert("torch.utils._pytree")},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
     "safetensors.torch": {
         "load_file": lambda filename, device="cpu": miniflow.load(filename, map_location=device),

@@ -265,4 +265,10 @@ def test_arrays_and_blocks_of_kernels():
         with sdpa_kernel(SDPBackend.MATH), torch.backends.cuda.sdp_kernel(enable_flash=False):
             x = torch.asarray([1.0, 2.0], requires_grad=True)
         assert x.requires_grad and not torch.asarray(x).requires_grad and torch.asarray(3).item() == 3
+        assert torch.div(7, 2, rounding_mode="trunc").item() == 3 and torch.conv2d is flow.nn.functional.conv2d
+        y = torch.softmax(x, 0)
+        y.backward(flow.tensor([1.0, 3.0]))
+        assert bool((torch._softmax_backward_data(flow.tensor([1.0, 3.0]), y, 0, torch.float32) == x.grad).all())
+        assert torch.nn.init.uniform is flow.nn.init.uniform_ and not isinstance(x, torch.fx.Proxy)
+        assert torch.utils._pytree.register_pytree_node(list, len) is list
         assert torch.asarray(x).data_ptr() == x.data_ptr() != torch.asarray(x, copy=True).data_ptr()

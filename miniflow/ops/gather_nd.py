@@ -108,17 +108,18 @@ def logical_slice_assign(x: Tensor, update: Tensor, slice_tup_list: Sequence[Seq
 
 @method
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """out[i, j, ...] = the element storage_offset + i stride[0] + j stride[1] + ... of a contiguous tensor, as a copy.
+    """out[i, j, ...] = the element storage_offset + i stride[0] + j stride[1] + ... in memory of a tensor, as a copy.
 
     Raises:
-        ArgumentError: for a tensor that is not contiguous.
+        ArgumentError: for a tensor with gaps in memory; its dims may be in any order there.
         ShapeError: for sizes and strides of different lengths.
         IndexRangeError: if that leaves the elements of the tensor.
 
     Source: `torch.as_strided`, which gives a view, and of all the memory.
     """
+    input = input.permute(sorted(range(input.ndim), key=lambda dim: -input.stride(dim)))
     if not input.is_contiguous():
-        raise ArgumentError("as_strided: got a tensor that is not contiguous; use x.contiguous() first")
+        raise ArgumentError("as_strided: got a tensor with gaps in memory; use x.contiguous() first")
     if len(size) != len(stride):
         raise ShapeError(f"as_strided: got size={tuple(size)} and stride={tuple(stride)}; expected as many of both")
     offset = storage_offset or 0

@@ -1,12 +1,14 @@
 """Hooks of modules: before and after forward, and on the gradients."""
 
+import copy
+
 import numpy as np
 import pytest
 from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import AutogradError
+from miniflow.errors import AutogradError, CheckpointError
 
 pytestmark = pytest.mark.cpu_only("no test here looks at the device")
 
@@ -130,3 +132,36 @@ def test_unused_output_and_second_order():
     (second,) = flow.autograd.grad(first, x)
     assert len(seen) == 1  # the second-order gradient crosses the inputs, not the outputs
     assert_same(second, np.array([10.0], np.float32))
+
+
+def test_hooks_rename_and_refuse_entries_of_a_state():
+    class Old(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self._register_load_state_dict_pre_hook(self.rename)
+
+        def rename(self, state_dict, prefix, *args):
+            state_dict[f"{prefix}layer.weight"] = state_dict.pop(f"{prefix}kernel")
+
+    model = nn.Sequential(Old(), nn.Linear(2, 2))
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state["0.kernel"] = state.pop("0.layer.weight") + 1
+    copied = copy.deepcopy(model)
+    for network in (model, copied):
+        before = network[0].layer.weight.detach().clone()
+        assert str(network.load_state_dict(state)) == "<All keys matched successfully>"
+        assert_same(network[0].layer.weight, before + 1)
+    assert "0.kernel" in state
+
+    seen = []
+    handle = model[1].register_load_state_dict_pre_hook(
+        lambda module, state, prefix, *args: seen.append((module, prefix))
+    )
+    model.load_state_dict(state)
+    handle.remove()
+    model.load_state_dict(state)
+    assert seen == [(model[1], "1.")]
+    model.register_load_state_dict_pre_hook(lambda *args: args[-1].append("too old"))
+    with pytest.raises(CheckpointError, match=r"Sequential\.load_state_dict: too old"):
+        model.load_state_dict(state)

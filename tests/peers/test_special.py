@@ -85,13 +85,14 @@ def test_in_place(name):
 
 
 @pytest.mark.parametrize("arguments", [((2, 3), (4, 2), 1), ((4, 3), (1, 1)), ((2, 0), (1, 1), 5), ((), (), 2)])
-def test_as_strided(arguments):
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_as_strided(arguments, is_transposed):
     draw, grads = np.random.default_rng(0), []
     start = draw.normal(size=(3, 4))
     cotangent = draw.normal(size=arguments[0])
     for framework in (flow, torch):
         x = framework.tensor(start, requires_grad=True)
-        y = framework.as_strided(x, *arguments)
+        y = framework.as_strided(x.t() if is_transposed else x, *arguments)
         (y * framework.tensor(cotangent)).sum().backward()
         grads += [y.detach(), x.grad]
     assert_close(grads[0], grads[2])

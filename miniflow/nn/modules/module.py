@@ -70,6 +70,7 @@ class Module:
             _computed={},  # name -> the function of the module that makes a tensor, whenever it is read
             _not_saved=set(),  # names of buffers that state_dict leaves out
             training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[],
+            _load_state_dict_pre_hooks=[],
         )  # fmt: skip
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -477,6 +478,8 @@ class Module:
         A subclass may override it, as in PyTorch, to change entries, or to refuse the state in `error_msgs`. What is
         missing or unexpected is found afterwards, and values are copied then.
         """
+        for hook in list(self._load_state_dict_pre_hooks):
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         for name, other in self._other_names.items():
             if prefix + other in state_dict:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))
@@ -527,6 +530,26 @@ class Module:
             a handle whose `remove()` removes the hook.
         """
         return HookHandle.of(self._forward_hooks, (hook, with_kwargs), prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> HookHandle:
+        """Call `hook` before `load_state_dict` looks at a state, to rename or change entries of this module.
+
+        Args:
+            hook: `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`;
+                `state_dict` has the entries of all modules, those of this one begin with `prefix`. A message that it
+                appends to `error_msgs` refuses the state.
+
+        Returns:
+            a handle whose `remove()` removes the hook.
+
+        Source: `torch.nn.Module.register_load_state_dict_pre_hook`.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> HookHandle:
+        """The same by the name that older programs use, whose hooks do not get the module."""
+        hook = functools.partial(hook, self) if with_module else hook
+        return HookHandle.of(self._load_state_dict_pre_hooks, hook, False)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_output)` before the gradients of the inputs are computed.
