@@ -332,6 +332,9 @@ class Graph(GraphAttributes, DebugOutput):
 
         Where a gradient of any optimizer overflows under a grad scaler, all of them are left out in that call.
 
+        A class that overrides `step` of one of flow.optim is recorded with what it computes; a step that changes the
+        optimizer itself, such as a counter or a rate, is a GraphError at the first call.
+
         Args:
             optim: the optimizer.
             lr_sch: a schedule of it, stepped after each call.
@@ -349,8 +352,8 @@ class Graph(GraphAttributes, DebugOutput):
             raise ArgumentTypeError(f"add_optimizer: got a {type(optim).__name__}; expected a flow.optim.Optimizer")
         if optim.rule is None:
             raise ArgumentTypeError(
-                f"add_optimizer: {type(optim).__name__} overrides update(); a graph can record optimizers only that "
-                "name the op of their update in `rule`"
+                f"add_optimizer: {type(optim).__name__} computes its update itself; a graph can record optimizers only "
+                "that name the op of their update in `rule`, as those of flow.optim: step it outside of the graph"
             )
         if any(optim is other for other in self._optimizers):
             raise ArgumentError(

@@ -18,6 +18,7 @@ from miniflow.graph.describe import io_lines, meta, module_head, parameter_lines
 from miniflow.graph.ir import INPUT, UPDATE, Program, Scalar, Slot
 from miniflow.graph.nested import TENSOR, Tree, constants, flatten, named_leaves, unflatten
 from miniflow.graph.schedule import stages_of
+from miniflow.graph.snapshot import Snapshot
 from miniflow.graph.state import module_names, parameter_names, parameters_of, tensors_of
 from miniflow.graph.trace import Tracer
 from miniflow.graph.uses import Uses
@@ -134,8 +135,38 @@ class Recording(Tracer):
         for number, optimizer in enumerate(graph._optimizers):
             with self.updating(f"optimizer.{number}", unless=skip):
                 optimizer.clip_grad()
-                optimizer.step()
+                self._step_of(optimizer)
         return skip
+
+    def _step_of(self, optimizer: Optimizer) -> None:
+        """The step of an optimizer; a class of the user's may override it with what can be recorded.
+
+        Raises:
+            GraphError: if it changes the optimizer itself, which calls would not do again.
+        """
+        if getattr(optimizer.step, "__func__", None) is Optimizer.step:
+            optimizer.step()
+            return
+        entries = {p: dict(entry) for p, entry in optimizer.state.items()}
+        before = {name: Snapshot(value) for name, value in kept_by(optimizer).items()}
+        optimizer.step()
+        now = kept_by(optimizer)
+        changed = [name for name in {**before, **now} if name not in before or not before[name].is_like(now.get(name))]
+        if not changed:
+            return
+        for name in set(changed) - {"state"}:
+            vars(optimizer).pop(name, None)
+            if name in before:
+                before[name].restore(lambda tensor: True)
+                vars(optimizer)[name] = before[name].value
+        for p, entry in list(optimizer.state.items()):
+            entry.clear()
+            entry.update(entries.get(p, {}))
+        raise GraphError(
+            f"{self.graph.name}: {type(optimizer).__name__}.step changes {', '.join(changed)} of the optimizer, which "
+            "calls would not do again: a graph records it once; expected a step that only computes with tensors: let a "
+            "schedule change numbers, and let others step outside of graphs"
+        )
 
     def _unreached(self, optimizer: Optimizer) -> str:
         """Why an optimizer got no gradient."""
@@ -407,3 +438,10 @@ def _as_arguments(tree: Tree) -> Tree:
 def _lines(kind: str, prefix: str, values: Any) -> list[str]:
     tensors, tree = flatten(values, tell=False)
     return io_lines(kind, prefix, tree, [meta(tensor._array) for tensor in tensors], is_lazy=True)
+
+
+def kept_by(optimizer: Optimizer) -> dict[str, Any]:
+    """What an optimizer has from step to step: attributes of the user, groups, and states but for counts of steps."""
+    attributes = {name: value for name, value in vars(optimizer).items() if not name.startswith("_")}
+    states = [{name: x for name, x in entry.items() if name != "step"} for entry in optimizer.state.values()]
+    return {**attributes, "state": states}

@@ -81,7 +81,7 @@ def test_what_add_optimizer_refuses():
         def update(self, group, params):
             pass
 
-    with pytest.raises(ArgumentTypeError, match=r"Own overrides update\(\); a graph can record optimizers only"):
+    with pytest.raises(ArgumentTypeError, match="Own computes its update itself; a graph can record optimizers only"):
         graph.add_optimizer(Own(model.parameters(), {"lr": 1.0}))
     with pytest.raises(ArgumentTypeError, match="set_grad_scaler: got a int; expected a flow.amp.GradScaler"):
         graph.set_grad_scaler(3)
@@ -93,6 +93,79 @@ def test_what_add_optimizer_refuses():
         graph.add_optimizer(optimizer)
     with pytest.raises(GraphError, match="set_grad_scaler has to be called before the first call"):
         graph.set_grad_scaler(None)
+
+
+class Decaying(flow.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        self.param_groups[0]["lr"] *= 0.5
+
+
+class Counting(flow.optim.SGD):
+    count = 0
+
+    def step(self, closure=None):
+        self.count += 1
+        if self.count % 2:
+            super().step(closure)
+
+
+class Remembering(flow.optim.Adam):
+    def step(self, closure=None):
+        super().step(closure)
+        for p in self.param_groups[0]["params"]:
+            self.state[p].setdefault("slow", p.detach().clone())
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"), [(Decaying, "param_groups"), (Counting, "count"), (Remembering, "state")], ids=str
+)
+def test_steps_that_change_their_optimizer(kind, changed):
+    """A graph would do so at its first call alone."""
+    model = nn.Linear(4, 3)
+    optimizer, before = kind(model.parameters(), lr=0.1), model.weight.numpy().copy()
+
+    def build(x):
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    graph = Bare(build, optimizer)
+    graph.model = model
+    with pytest.raises(GraphError, match=rf"{kind.__name__}\.step changes {changed} of the optimizer, which calls"):
+        graph(normal(2, 4))
+    assert optimizer.param_groups[0]["lr"] == 0.1 and "count" not in vars(optimizer)
+    assert not any("slow" in entry for entry in optimizer.state.values())
+    np.testing.assert_array_equal(model.weight.numpy(), before)
+
+
+class Bounded(flow.optim.Adam):
+    def step(self, closure=None):
+        super().step(closure)
+        with flow.no_grad():
+            for p in self.param_groups[0]["params"]:
+                p.clamp_(-0.2, 0.2)
+
+
+def test_a_step_of_the_user_that_only_computes_is_recorded():
+    models = [nn.Linear(4, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    graph_s, eager = (Bounded(model.parameters(), lr=0.1) for model in models)
+
+    def build(x):
+        loss = models[0](x).square().sum()
+        loss.backward()
+        return loss
+
+    graph = Bare(build, graph_s)
+    graph.model = models[0]
+    for _ in range(3):
+        x = normal(2, 4)
+        graph(x)
+        eager.zero_grad()
+        models[1](x).square().sum().backward()
+        eager.step()
+        np.testing.assert_array_equal(models[0].weight.numpy(), models[1].weight.numpy())
 
 
 def test_backward_has_to_be_called_on_a_scalar():
