@@ -332,8 +332,9 @@ class Graph(GraphAttributes, DebugOutput):
 
         Where a gradient of any optimizer overflows under a grad scaler, all of them are left out in that call.
 
-        A class that overrides `step` of one of flow.optim is recorded with what it computes; a step that changes the
-        optimizer itself, such as a counter or a rate, is a GraphError at the first call.
+        A class that overrides `step` or `update` of one of flow.optim is recorded with what it computes. What it reads
+        beside its groups is burned in, and one that changes the optimizer itself, such as a counter or a rate, is a
+        GraphError at the first call.
 
         Args:
             optim: the optimizer.

@@ -139,12 +139,12 @@ class Recording(Tracer):
         return skip
 
     def _step_of(self, optimizer: Optimizer) -> None:
-        """The step of an optimizer; a class of the user's may override it with what can be recorded.
+        """The step of an optimizer; a class of the user's may override `step` and `update` with what can be recorded.
 
         Raises:
             GraphError: if it changes the optimizer itself, which calls would not do again.
         """
-        if getattr(optimizer.step, "__func__", None) is Optimizer.step:
+        if type(optimizer).__module__.startswith("miniflow.") and "step" not in vars(optimizer):
             optimizer.step()
             return
         entries = {p: dict(entry) for p, entry in optimizer.state.items()}

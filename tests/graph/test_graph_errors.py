@@ -101,6 +101,12 @@ class Decaying(flow.optim.SGD):
         self.param_groups[0]["lr"] *= 0.5
 
 
+class DecayingInUpdate(flow.optim.SGD):
+    def update(self, group, params):
+        super().update(group, params)
+        group["lr"] *= 0.5
+
+
 class Counting(flow.optim.SGD):
     count = 0
 
@@ -118,7 +124,13 @@ class Remembering(flow.optim.Adam):
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed"), [(Decaying, "param_groups"), (Counting, "count"), (Remembering, "state")], ids=str
+    ("kind", "changed"),
+    [
+        (Decaying, "param_groups"),
+        (DecayingInUpdate, "param_groups"),
+        (Counting, "count"),
+        (Remembering, "state"),
+    ],
 )
 def test_steps_that_change_their_optimizer(kind, changed):
     """A graph would do so at its first call alone."""
