@@ -19,14 +19,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from miniflow.hostcuda import syntax  # noqa: E402
-from tutorials import own, report, teaching  # noqa: E402
+from tutorials import limits, own, report, teaching  # noqa: E402
 from tutorials.__main__ import main  # noqa: E402
 from tutorials.cells import put  # noqa: E402
 from tutorials.conftest import is_own  # noqa: E402
 from tutorials.honesty import forbidden  # noqa: E402
 from tutorials.implementation import load  # noqa: E402
 from tutorials.lessons import ROOT, Lesson, lessons, regions_of  # noqa: E402
-from tutorials.limits import seconds_of  # noqa: E402
 from tutorials.mutants import equivalent, mutants, with_line  # noqa: E402
 from tutorials.report import Outcome, by_task, outcome_of, run  # noqa: E402
 
@@ -466,7 +465,7 @@ STRANGE = {  # what a student's file is instead of the solution, and the message
     "texts without an end": (begun("while True: print('x' * 10**6)"), "a check may print 64 MB: is there a loop"),
     "a long message": (begun("raise ValueError('x' * 10**7)"), "xxx ... (01_storage.py:11)"),
     "an array": (begun("np.ones(10**12)"), "MemoryError: Unable to allocate 7.28 TiB for an array"),
-    "lists": (begun("x = [bytes(10**9) for i in range(9)]"), "MemoryError: a check may use 4 GB of memory (01_"),
+    "lists": (begun("x = [bytes(10**9) for i in range(99)]"), f"MemoryError: a check may use {limits.MEMORY >> 30} GB"),
     "an error that is caught": (begun("try: exec('while True: pass')\n    except Exception: pass"), "not done after 3"),
 }  # fmt: skip
 
@@ -494,8 +493,18 @@ def test_results_of_another_type_are_explained(tmp_path):
         assert message.endswith(f"has no attribute 'value': the check cannot use what your code returned: {words}")
 
 
+def test_a_limit_that_is_lower_stays(monkeypatch):
+    resource = pytest.importorskip("resource", reason="Windows has no limits of memory")
+    given = {resource.RLIMIT_DATA: (resource.RLIM_INFINITY, 5), resource.RLIMIT_FSIZE: (3, resource.RLIM_INFINITY)}
+    found = {}
+    monkeypatch.setattr(resource, "getrlimit", given.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", found.__setitem__)
+    limits.limit_process()
+    assert found == {resource.RLIMIT_DATA: (5, 5), resource.RLIMIT_FSIZE: (3, resource.RLIM_INFINITY)}
+
+
 def test_lessons_on_kernels_have_more_time():
-    seconds = {found.number: seconds_of(found) for found in LESSONS.values()}
+    seconds = {found.number: limits.seconds_of(found) for found in LESSONS.values()}
     assert seconds == {number: 300 if number in (5, 6, 7, 8, 11) else 120 for number in range(len(LESSONS))}
 
 

@@ -5,6 +5,7 @@ Limits stop mistakes, not attacks. Windows has none of them: there `report.run` 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tutorials.lessons import Lesson
 
 SECONDS = 120  # for one check
 COMPILING = 300  # where it may compile kernels, for the first time and on a slow machine
-MEMORY = 4 << 30  # bytes of a process
+MEMORY = (4 << 30) + (os.cpu_count() or 1) * (64 << 20)  # bytes of a process; NumPy's products have some per thread
 PRINTED = 64 << 20  # bytes of a file that it writes, as of what it prints
 
 
@@ -28,13 +29,15 @@ def seconds_of(found: Lesson) -> float:
 
 
 def limit_process() -> None:
-    """Limit the memory of this process and the files that it writes, where the system can."""
+    """Limit the memory of this process and the files that it writes, where the system can; a lower limit stays."""
     try:
         import resource
     except ImportError:  # on Windows
         return
     for kind, most in ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_FSIZE, PRINTED)):
-        resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+        soft, hard = resource.getrlimit(kind)
+        lowest = min([most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)])
+        resource.setrlimit(kind, (lowest, hard))
 
 
 @contextmanager
