@@ -197,13 +197,15 @@ def test_own_framework_reads_95_percent_of_the_digits():
     assert accuracies[-1] >= 0.95 and len(losses) == 800
 
 
-def test_grades(tmp_path):
+def test_grades(tmp_path, capsys):
     name, found = next(iter(LESSONS.items()))
     for student, source in {"ada": found.solution.read_text(), "bob": found.stub, "eve": "1 / 0\n"}.items():
         (tmp_path / student).mkdir()
         (tmp_path / student / f"{name}.py").write_text(source)
     count = len(found.regions)
-    table = teaching.grade(tmp_path)
+    assert main(["grade", str(tmp_path)]) == 0
+    table, progress = (text.removesuffix("\n") for text in capsys.readouterr())
+    assert progress.splitlines()[0] == f"ada, {name}: {count} of {count}" and len(progress.splitlines()) == 3
     assert f"| ada | {name} | {count} of {count} |  |" in table and f"| bob | {name} | 0 of {count} |" in table
     assert "ZeroDivisionError" in table.splitlines()[-1]
     assert (tmp_path / "grades.md").read_text() == table

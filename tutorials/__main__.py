@@ -130,10 +130,10 @@ def feedback_(options: argparse.Namespace) -> None:
 
 
 def grade_(options: argparse.Namespace) -> None:
-    """Grade submissions."""
+    """Grade submissions; how far it is goes to standard error."""
     from tutorials.teaching import grade
 
-    print(grade(options.folder))
+    print(grade(options.folder, lambda one: print(one, file=sys.stderr)))
 
 
 if __name__ == "__main__":

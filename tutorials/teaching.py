@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +62,9 @@ class Grade:
     def of(self) -> int:
         """How many tasks the lesson has."""
         return len(self.lesson.tasks)
+
+    def __str__(self) -> str:
+        return f"{self.student}, {self.lesson.name}: {self.points} of {self.of}"
 
 
 def release(folder: Path, install: str = INSTALL) -> Iterator[Path]:
@@ -144,8 +147,12 @@ def files_of(entry: Path) -> Iterator[tuple[str, bytes]]:
                     yield name, archive.read(name)
 
 
-def grades(folder: Path) -> list[Grade]:
+def grades(folder: Path, tell: Callable[[Grade], object] = lambda grade: None) -> list[Grade]:
     """Check all submissions, `FOLDER/NAME_OF_STUDENT/01_storage.py`, each in a process with limits of time and memory.
+
+    Args:
+        folder: with the submissions.
+        tell: called with each grade as soon as it is known.
 
     Raises:
         FileNotFoundError: if there is no submission.
@@ -155,6 +162,7 @@ def grades(folder: Path) -> list[Grade]:
         if path.stem in known:
             outcomes = by_task(run(known[path.stem], str(path.resolve())))
             found.append(Grade(path.parent.name, known[path.stem], whole(known[path.stem], outcomes)))
+            tell(found[-1])
     if not found:
         raise FileNotFoundError(f"there is no submission in '{folder}'; expected NAME_OF_STUDENT/01_storage.py there")
     return found
@@ -167,9 +175,9 @@ def whole(of: Lesson, outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [known.get(task, Outcome(task, stray.outcome, stray.message, "")) for task in of.tasks]
 
 
-def grade(folder: Path) -> str:
+def grade(folder: Path, tell: Callable[[Grade], object] = lambda grade: None) -> str:
     """Check all submissions, and write grades.json, grades.csv and grades.md to the folder; the last one's text."""
-    found = grades(folder)
+    found = grades(folder, tell)
     texts = {"json": as_json(found), "csv": as_csv(found), "md": as_markdown(found)}
     for suffix, text in texts.items():
         (folder / f"grades.{suffix}").write_text(text, encoding="utf-8", newline="")
