@@ -36,7 +36,10 @@ from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
+import numpy as np
+
 import miniflow
+from miniflow.dispatch.tape import modes
 from miniflow.nn import functional, init
 from miniflow.nn.modules import conv, norm
 
@@ -50,8 +53,13 @@ def same(function: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 
 def never(*args: Any, **kwargs: Any) -> bool:
-    """False: nothing is scripted or traced here."""
+    """False: nothing is scripted or compiled here."""
     return False
+
+
+def is_recording() -> bool:
+    """Whether a graph is being recorded, or exported to ONNX: programs then leave out what looks at values."""
+    return modes.tracer is not None
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
@@ -76,6 +84,21 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> miniflow
     """`torch.div`, which takes two numbers, too."""
     input = input if isinstance(input, miniflow.Tensor) else miniflow.tensor(input)
     return miniflow.div(input, other, rounding_mode=rounding_mode)
+
+
+class UntypedStorage(np.memmap):
+    """The bytes of a file, of which `safetensors.safe_open` takes slices."""
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The bytes; what is written to them stays in memory, unless they are shared with the file."""
+        return cls(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+
+    def untyped(self) -> UntypedStorage:
+        """Itself."""
+        return self
+
+    _untyped = untyped
 
 
 def softmax_backward(dy: miniflow.Tensor, y: miniflow.Tensor, dim: int, dtype: Any) -> miniflow.Tensor:
@@ -225,7 +248,7 @@ ALSO_IN_TORCH = (
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
         **{"__version__": VERSION, "asarray": asarray, "compile": same, "div": div},
-        **{"_assert": require, "_softmax_backward_data": softmax_backward},
+        **{"UntypedStorage": UntypedStorage, "_assert": require, "_softmax_backward_data": softmax_backward},
         **{name: getattr(functional, name) for name in ALSO_IN_TORCH},
         **{name: Inert(f"torch.{name}") for name in ("_C", "_custom_ops", "_dynamo", "library")},
         **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
@@ -251,7 +274,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
         "annotate": lambda kind, value: value,
         **dict.fromkeys(("script_if_tracing", "_script_if_tracing", "_overload_method"), same),
-        **dict.fromkeys(("is_scripting", "is_tracing"), never),
+        **{"is_scripting": never, "is_tracing": is_recording},
         "Final": Final,
     },
     "torch.jit.annotations": {"BroadcastingList2": list, "List": list},
@@ -290,6 +313,8 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "load_model": lambda model, filename, strict=True, device="cpu": model.load_state_dict(
             miniflow.load(filename, map_location=device), strict
         ),
+        "storage_ptr": miniflow.Tensor.data_ptr,
+        "storage_size": lambda tensor: tensor.nbytes,
         "save_model": lambda model, filename, metadata=None: miniflow.save(model.state_dict(), filename),
     },
     "torch.overrides": {"has_torch_function": never, "is_tensor_like": lambda x: isinstance(x, miniflow.Tensor)},

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import safetensors
 
 import miniflow as flow
 from miniflow import mock_torch
@@ -246,12 +247,15 @@ def test_a_script_that_is_not_there_is_named():
 @pytest.mark.usefixtures("no_torch")
 def test_state_dicts_of_modules_are_files_of_safetensors(tmp_path):
     with mock_torch.enable():
-        from safetensors.torch import load_model, nothing_of_the_kind, save_model
+        from safetensors.torch import load_model, nothing_of_the_kind, save_model, storage_ptr, storage_size
 
         model, other = flow.nn.Linear(2, 3), flow.nn.Linear(2, 3)
         save_model(model, tmp_path / "model.safetensors")
         missing, unexpected = load_model(other, tmp_path / "model.safetensors")
         assert not missing and not unexpected and bool((other.weight == model.weight).all())
+        with safetensors.safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+            assert file.get_tensor("weight").tolist() == model.weight.tolist()
+            assert storage_size(model.weight) == 24 and storage_ptr(model.weight) == model.weight.data_ptr()
         with pytest.raises(AttributeError, match=r"safetensors\.torch\.nothing_of_the_kind is not in miniflow"):
             nothing_of_the_kind()
 
@@ -272,3 +276,16 @@ def test_arrays_and_blocks_of_kernels():
         assert torch.nn.init.uniform is flow.nn.init.uniform_ and not isinstance(x, torch.fx.Proxy)
         assert torch.utils._pytree.register_pytree_node(list, len) is list
         assert torch.asarray(x).data_ptr() == x.data_ptr() != torch.asarray(x, copy=True).data_ptr()
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_programs_know_that_they_are_recorded():
+    with mock_torch.enable():
+        import torch
+
+        class Doubled(torch.nn.Module):
+            def forward(self, x):
+                return x * 2 if torch.jit.is_tracing() or x.sum() > 0 else x
+
+        graph = flow.nn.Graph.trace(Doubled())
+        assert graph(torch.ones(2)).tolist() == [2, 2] and not torch.jit.is_tracing()

@@ -258,3 +258,20 @@ def test_methods_that_pytorch_calls_for_each_module():
     with pytest.raises(CheckpointError, match="Sequential.load_state_dict: version 3 is not known"):
         module.load_state_dict(state)
     assert module[0].bias.item() != 5
+
+
+def test_a_module_loads_its_own_entries_as_libraries_ask_it_to():
+    source, module = Versioned(2, 3), Versioned(2, 3)
+    state = {f"layer.{name}": value + 1 for name, value in source.state_dict().items() if name != "version"}
+    state["layer.kernel"] = state.pop("layer.weight")
+    missing, unexpected, errors = [], [], []
+    module._load_from_state_dict(state, "layer.", {}, True, missing, unexpected, errors)
+    assert_same(module.weight, source.weight.detach() + 1)
+    assert_same(module.bias, source.bias.detach() + 1)
+    assert not missing and not errors
+
+    module._load_from_state_dict({"layer.bias": flow.ones(4)}, "layer.", {}, True, missing, unexpected, errors)
+    assert missing == ["layer.weight"] and len(errors) == 1 and "size mismatch for layer.bias" in errors[0]
+    given = flow.ones(3)
+    module._load_from_state_dict({"bias": given}, "", {"assign_to_params_buffers": True}, False, [], [], [])
+    assert module.bias.data_ptr() == given.data_ptr() and module.bias.requires_grad

@@ -457,7 +457,7 @@ class Module:
         if isinstance(state_dict, Mapping):
             state_dict, problems = dict(state_dict), []
             for path, module in modules.items():
-                module._load_from_state_dict(state_dict, path, {}, strict, [], [], problems)
+                module._load_from_state_dict(state_dict, path, {AT_THE_END: True}, strict, [], [], problems)
             if problems:
                 raise CheckpointError(f"{self._get_name()}.load_state_dict: {'; '.join(problems)}")
         owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
@@ -473,16 +473,27 @@ class Module:
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
-        """Rename entries for this module that have names of other versions or frameworks (`_other_names`).
+        """Load the entries of this module alone, as PyTorch's method of this name, which other libraries call.
 
-        A subclass may override it, as in PyTorch, to change entries, or to refuse the state in `error_msgs`. What is
-        missing or unexpected is found afterwards, and values are copied then.
+        A subclass may override it to change entries, or to refuse the state in `error_msgs`. Entries that have names
+        of other versions or frameworks (`_other_names`) are renamed. `load_state_dict` lets it do no more than that:
+        it copies values at the end, when all modules are content and nothing is missing or unexpected.
         """
         for hook in list(self._load_state_dict_pre_hooks):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         for name, other in self._other_names.items():
             if prefix + other in state_dict:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))
+        if AT_THE_END not in local_metadata:
+            own = {prefix + name: member for name, member in self._own_state().items()}
+            entries = {key: state_dict[key] for key in own if key in state_dict}
+            missing_keys += [key for key in own if key not in entries and strict]
+            is_assigned = local_metadata.get("assign_to_params_buffers")
+            owners = {prefix + name: (self, name) for name in self._own_state()} if is_assigned else None
+            try:
+                state.load(self._get_name(), own, entries, False, owners, {})
+            except CheckpointError as error:
+                error_msgs.append(str(error))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PickleError(
@@ -580,6 +591,7 @@ class Module:
 
 
 EXTRA_STATE = "_extra_state"
+AT_THE_END = "copied_at_the_end"  # of local_metadata: of states that `load_state_dict` loads
 HOLDS = {"_parameters": Parameter, "_buffers": Tensor, "_modules": Module}
 
 
