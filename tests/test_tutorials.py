@@ -245,6 +245,8 @@ def test_cells_write_check_and_draw(build, tmp_path):
         "%%task 6.1\n@cuda.jit\ndef add_ten(x, out):\n    pass\n\nexit()",
         "%%task 6.1\n@cuda.jit\ndef add_ten(x, out):\n    pass\n\nMISSING = unknown",
         "%%task 6.1\ndef add_ten(x, out):\n    pass",
+        "%%task 6.2\ndef add_pair(a, b, out):\n    pass",
+        "%%task 6.2\n@cuda.jit\ndef add_pairs(a, b, out):\n    raise Todo('lesson 6.2: zip')",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in code])
     for k in (1, 5, 6, 7):
@@ -263,6 +265,10 @@ def test_cells_write_check_and_draw(build, tmp_path):
             "With this cell tutorials/06_kernel_puzzles/student.py cannot be loaded: it stays as it"
         )
     assert outputs[10][0].text.endswith("where a kernel is expected: is there no `@cuda.jit` above it?\n")
+    assert [outputs[k][0].text.partition("  ")[2].lstrip() for k in (11, 12)] == [
+        "not started  the cell does not define what the task asks for: add_pairs\n",
+        "not started  write your code in place of `raise Todo(...)`, then run this cell\n",
+    ]
     wrong, right, broken = (outputs[k][0].text for k in (2, 3, 4))
     assert wrong.startswith("6.3    wrong") and "out of bounds" in wrong and "guard it" in wrong
     assert right.split() == ["6.3", "passed"] and broken == (

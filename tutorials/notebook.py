@@ -13,7 +13,7 @@ import re
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tutorials.cells import TODO, put
+from tutorials.cells import TODO, cell_of, parts, put
 from tutorials.implementation import Todo, loaded, parsed, text_of, written
 from tutorials.lessons import Lesson, lesson_and_task
 from tutorials.report import Outcome, Stopped, attempts_drawn, tasks_of
@@ -44,7 +44,11 @@ def run_task(shell: Any, line: str, cell: str) -> None:
     mark = f'{TODO}"lesson {task}:'
     outcomes = []
     if after.count(mark) == found.stub.count(mark):
-        print(Outcome(task, "not started", "write your code in place of `raise Todo(...)`, then run this cell", ""))
+        asked = [part.path[-1] for part in parts(cell_of(found.stub, task))]
+        what = "write your code in place of `raise Todo(...)`, then run this cell"
+        if not {part.path[-1] for part in parts(cell)}.intersection(asked):
+            what = f"the cell does not define what the task asks for: {', '.join(asked)}"
+        print(Outcome(task, "not started", what, ""))
     else:
         outcomes = tasks_of(found, str(found.student), task)
         if TODO in cell:
