@@ -71,23 +71,8 @@ def require(condition: Any, message: str) -> None:
     assert condition, message
 
 
-def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
-) -> miniflow.Tensor:
-    """`torch.asarray`."""
-    x = miniflow.as_tensor(obj, dtype, device).detach()
-    x = x.clone() if copy else x
-    return x.requires_grad_(requires_grad)
-
-
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> miniflow.Tensor:
-    """`torch.div`, which takes two numbers, too."""
-    input = input if isinstance(input, miniflow.Tensor) else miniflow.tensor(input)
-    return miniflow.div(input, other, rounding_mode=rounding_mode)
-
-
 class UntypedStorage(np.memmap):
-    """The bytes of a file, of which `safetensors.safe_open` takes slices."""
+    """The bytes of a file: `safetensors.safe_open` takes slices, and those as tensors of some dtype."""
 
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -99,6 +84,27 @@ class UntypedStorage(np.memmap):
         return self
 
     _untyped = untyped
+
+    def view(self, dtype: miniflow.dtype) -> miniflow.Tensor:
+        """The elements of that dtype."""
+        return miniflow.from_numpy(np.asarray(self).view(dtype.numpy))
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> miniflow.Tensor | UntypedStorage:
+    """`torch.asarray`."""
+    if isinstance(obj, UntypedStorage):
+        return obj
+    x = miniflow.as_tensor(obj, dtype, device).detach()
+    x = x.clone() if copy else x
+    return x.requires_grad_(requires_grad)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> miniflow.Tensor:
+    """`torch.div`, which takes two numbers, too."""
+    input = input if isinstance(input, miniflow.Tensor) else miniflow.tensor(input)
+    return miniflow.div(input, other, rounding_mode=rounding_mode)
 
 
 def softmax_backward(dy: miniflow.Tensor, y: miniflow.Tensor, dim: int, dtype: Any) -> miniflow.Tensor:
