@@ -42,6 +42,8 @@ import miniflow
 from miniflow.dispatch.tape import modes
 from miniflow.nn import functional, init
 from miniflow.nn.modules import conv, norm
+from miniflow.ops.promotion import device_and_dtype
+from miniflow.parallel.comm.counted import ReduceOp
 
 VERSION = "2.2.0"
 """What programs read as `torch.__version__`: the release whose names these are."""
@@ -69,6 +71,14 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 def require(condition: Any, message: str) -> None:
     """`torch._assert`."""
     assert condition, message
+
+
+def parse_to(
+    *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+) -> tuple[Any, ...]:
+    """`torch._C._nn._parse_to`: what the arguments of a module's `to` say."""
+    device, dtype = device_and_dtype(args, device, dtype)
+    return None if device is None else miniflow.device(device), dtype, non_blocking, memory_format
 
 
 class UntypedStorage(np.memmap):
@@ -250,14 +260,17 @@ ALSO_IN_TORCH = (
 ).split()
 """Functions of torch.nn.functional that are in torch as well."""
 
+COMPILED = Inert("torch._C")
+COMPILED._nn = SimpleNamespace(_parse_to=parse_to)
+
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
         **{"__version__": VERSION, "asarray": asarray, "compile": same, "div": div},
         **{"UntypedStorage": UntypedStorage, "_assert": require, "_softmax_backward_data": softmax_backward},
         **{name: getattr(functional, name) for name in ALSO_IN_TORCH},
-        **{name: Inert(f"torch.{name}") for name in ("_C", "_custom_ops", "_dynamo", "library")},
-        **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64"),
+        **{"_C": COMPILED, **{name: Inert(f"torch.{name}") for name in ("_custom_ops", "_dynamo", "library")}},
+        **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64", "PyTorchFileReader"),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format", "channels_last")},
         **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
         **dict.fromkeys(("set_num_threads", "set_float32_matmul_precision"), nothing),
@@ -271,6 +284,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
         "detect_anomaly": detect_anomaly,
         "set_detect_anomaly": detect_anomaly,
     },  # fmt: skip
+    "torch.autograd.profiler": missing("torch.autograd.profiler", "emit_nvtx"),
     "torch.backends.cudnn": {"benchmark": False, "deterministic": False, "enabled": False, "is_available": never},
     "torch.backends.cuda": {
         **{"is_built": never, "matmul": SimpleNamespace(allow_tf32=False), "sdp_kernel": some_kernels},
@@ -298,7 +312,16 @@ STAND_INS: dict[str, dict[str, Any]] = {
         name.removesuffix("_"): function for name, function in vars(init).items() if name[-1] == "_" != name[0]
     },
     "torch.nn.parallel": {"DataParallel": DataParallel, "DistributedDataParallel": DistributedDataParallel},
+    "torch.distributed": {
+        "ReduceOp": type("ReduceOp", (), {**ReduceOp.__members__, "RedOpType": ReduceOp}),
+        "is_torchelastic_launched": never,
+    },
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "Proxy", "node", "proxy")},
+    "torch.cuda": {  # one generator draws the numbers of all devices
+        "get_rng_state": lambda device="cuda": miniflow.get_rng_state(),
+        "set_rng_state": lambda state, device="cuda": miniflow.set_rng_state(state),
+        **{"get_rng_state_all": list, "set_rng_state_all": nothing},
+    },
     "torch.cuda.amp": {
         "autocast": autocast_on_cuda,
         "GradScaler": functools.partial(miniflow.amp.GradScaler, "cuda"),
@@ -312,6 +335,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.onnx": {"register_custom_op_symbolic": same},
     "torch.onnx.symbolic_helper": {"parse_args": same},
     "torch.utils": {"_pytree": Inert("torch.utils._pytree")},
+    "torch.profiler": {"kineto_available": never},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
     "safetensors.torch": {
         "load_file": lambda filename, device="cpu": miniflow.load(filename, map_location=device),
@@ -335,6 +359,7 @@ LAYERS = (
 MODULES = {  # the module, of miniflow but for one, that stands for another one, where the name is another
     "flowvision.models.neural_style_transfer.stylenet": "miniflow.vision.models.style_transfer",
     "torch.autograd.functional": "miniflow.func.functional",
+    "torch.autograd.profiler": "miniflow.profiler",
     "torch.cuda.amp": "miniflow.amp",
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",

@@ -270,6 +270,14 @@ def test_arrays_and_blocks_of_kernels():
             x = torch.asarray([1.0, 2.0], requires_grad=True)
         assert x.requires_grad and not torch.asarray(x).requires_grad and torch.asarray(3).item() == 3
         assert torch.div(7, 2, rounding_mode="trunc").item() == 3 and torch.conv2d is flow.nn.functional.conv2d
+        assert torch._C._nn._parse_to("cpu", torch.float64)[:2] == (flow.device("cpu"), flow.float64)
+        assert (
+            torch.distributed.ReduceOp.SUM is torch.distributed.ReduceOp.RedOpType.SUM is flow.distributed.ReduceOp.SUM
+        )
+        state = torch.cuda.get_rng_state()
+        drawn = torch.rand(3)
+        torch.cuda.set_rng_state(state)
+        assert bool((torch.rand(3) == drawn).all()) and torch.cuda.get_rng_state_all() == []
         y = torch.softmax(x, 0)
         y.backward(flow.tensor([1.0, 3.0]))
         assert bool((torch._softmax_backward_data(flow.tensor([1.0, 3.0]), y, 0, torch.float32) == x.grad).all())

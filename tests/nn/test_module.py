@@ -472,3 +472,26 @@ def test_a_subclass_may_convert_what_it_has_besides():
     assert model.double() is model and layer.cache.dtype is flow.float64
     assert {x.dtype for x in model.parameters()} == {flow.float64} and model.table is table
     assert model[1].num_batches_tracked.dtype is flow.int64 and model[1].running_mean.dtype is flow.float64
+
+
+def test_names_of_a_program_do_not_collide_with_those_of_the_framework():
+    class Metric(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self._computed = None
+            self._not_saved = 3
+            self.layer = nn.Linear(2, 1)
+            self.register_buffer("total", flow.zeros(1))
+
+        def _add(self, value):
+            self.total += value
+
+        def _store(self):
+            raise AssertionError("called by the framework")
+
+        _register = _own_state = _store
+
+    metric = Metric()
+    metric._add(2.0)
+    assert metric.total.item() == 2 and metric._computed is None and list(metric.state_dict())[-1] == "layer.bias"
+    assert str(metric.load_state_dict(metric.state_dict())) == "<All keys matched successfully>"

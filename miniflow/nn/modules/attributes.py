@@ -32,7 +32,7 @@ def check_name(module: Any, table: str, name: str) -> None:
         raise ArgumentTypeError(f"{cls.__name__}: got {name!r} as the name of a {noun}; expected a str")
     if name == "" or "." in name:
         raise ArgumentError(f"{cls.__name__}: got {name!r} as the name of a {noun}; expected one without dots")
-    namespaces = [attributes, attributes["_computed"], *(attributes[other] for other in KINDS if other != table)]
+    namespaces = [attributes, attributes["_derived_tensors"], *(attributes[other] for other in KINDS if other != table)]
     if name not in attributes[table] and (hasattr(cls, name) or any(name in names for names in namespaces)):
         raise ArgumentError(f"{cls.__name__}: the attribute {name!r} exists already; choose another name")
 

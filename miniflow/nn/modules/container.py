@@ -21,7 +21,7 @@ class _Container(Module):
     def _entries(self) -> dict[str, Any]:
         return self.__dict__[self._table]
 
-    def _register(self, name: str, entry: Any) -> None:
+    def _register_entry(self, name: str, entry: Any) -> None:
         self.add_module(name, entry)
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class _Container(Module):
 class _ParameterContainer(_Container):
     _table = "_parameters"
 
-    def _register(self, name: str, entry: Any) -> None:
+    def _register_entry(self, name: str, entry: Any) -> None:
         tensor = isinstance(entry, Tensor) and not isinstance(entry, Parameter)
         self.register_parameter(name, Parameter(entry) if tensor else entry)
 
@@ -70,7 +70,7 @@ class _List(_Container):
         return type(self)(entries) if isinstance(index, slice) else entries[0]
 
     def __setitem__(self, index: int, entry: Any) -> None:
-        self._register(self._names(index)[0], entry)
+        self._register_entry(self._names(index)[0], entry)
 
     def __delitem__(self, index: int | slice) -> None:
         for name in self._names(index):
@@ -79,7 +79,7 @@ class _List(_Container):
 
     def append(self, entry: Any) -> _List:
         """Add an entry at the end; returns the container."""
-        self._register(str(len(self)), entry)
+        self._register_entry(str(len(self)), entry)
         return self
 
     def extend(self, entries: Iterable[Any]) -> _List:
@@ -117,7 +117,7 @@ class _Dict(_Container, MutableMapping):
         return self._entries[name]
 
     def __setitem__(self, name: str, entry: Any) -> None:
-        self._register(name, entry)
+        self._register_entry(name, entry)
 
     def __delitem__(self, name: str) -> None:
         del self._entries[name]

@@ -67,8 +67,8 @@ class Module:
     def __init__(self):
         self.__dict__.update(
             _parameters=Table(), _buffers=Table(), _modules=Table(),
-            _computed={},  # name -> the function of the module that makes a tensor, whenever it is read
-            _not_saved=set(),  # names of buffers that state_dict leaves out
+            _derived_tensors={},  # name -> the function of the module that makes a tensor, whenever it is read
+            _non_persistent_buffers_set=set(),  # names of buffers that state_dict leaves out
             training=True, _forward_pre_hooks=[], _forward_hooks=[], _backward_pre_hooks=[], _backward_hooks=[],
             _load_state_dict_pre_hooks=[],
         )  # fmt: skip
@@ -108,8 +108,8 @@ class Module:
         for table in KINDS:
             if table in attributes and name in attributes[table]:
                 return attributes[table][name]
-        if name in attributes.get("_computed", ()):
-            return attributes["_computed"][name](self)
+        if name in attributes.get("_derived_tensors", ()):
+            return attributes["_derived_tensors"][name](self)
         raise_unknown(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -120,13 +120,13 @@ class Module:
             table = "_parameters" if isinstance(value, Parameter) else "_modules"
             for other in (attributes, *(attributes.get(other, {}) for other in KINDS if other != table)):
                 other.pop(name, None)  # in its own table it keeps its position
-            self._add(table, name, value)
+            self._add_member(table, name, value)
             return
         for table in KINDS:
             if name in attributes.get(table, ()):
-                self._store(table, name, value)
+                self._store_member(table, name, value)
                 return
-        if name in attributes.get("_computed", ()):
+        if name in attributes.get("_derived_tensors", ()):
             raise AttributeError(f"{name!r} of {self._get_name()} is computed from other tensors; set one of these")
         object.__setattr__(self, name, value)
         note_change()
@@ -140,14 +140,14 @@ class Module:
         note_change()
 
     def __dir__(self) -> list[str]:
-        names = [name for table in (*KINDS, "_computed") for name in self.__dict__.get(table, ())]
+        names = [name for table in (*KINDS, "_derived_tensors") for name in self.__dict__.get(table, ())]
         return sorted({*super().__dir__(), *names})
 
-    def _add(self, table: str, name: str, value: Any) -> None:
+    def _add_member(self, table: str, name: str, value: Any) -> None:
         check_name(self, table, name)
-        self._store(table, name, value)
+        self._store_member(table, name, value)
 
-    def _store(self, table: str, name: str, value: Any) -> None:
+    def _store_member(self, table: str, name: str, value: Any) -> None:
         if value is not None and not isinstance(value, HOLDS[table]):
             raise wrong_kind(self, table, name, value)
         self.__dict__[table][name] = value
@@ -159,7 +159,7 @@ class Module:
             ArgumentTypeError: if `param` is not a Parameter.
             ArgumentError: if the name cannot be used.
         """
-        self._add("_parameters", name, param)
+        self._add_member("_parameters", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the module but not a parameter, such as a running mean.
@@ -173,8 +173,8 @@ class Module:
             ArgumentTypeError: if `tensor` is not a Tensor.
             ArgumentError: if the name cannot be used.
         """
-        self._add("_buffers", name, tensor)
-        (self._not_saved.discard if persistent else self._not_saved.add)(name)
+        self._add_member("_buffers", name, tensor)
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name that need not be an identifier.
@@ -183,7 +183,7 @@ class Module:
             ArgumentTypeError: if `module` is not a Module.
             ArgumentError: if the name cannot be used.
         """
-        self._add("_modules", name, module)
+        self._add_member("_modules", name, module)
 
     register_module = add_module
 
@@ -425,14 +425,15 @@ class Module:
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Add the entries of this module alone to a state; a subclass may override it, as in PyTorch."""
-        for name, member in self._own_state().items():
+        for name, member in self._own_members().items():
             destination[prefix + name] = member if keep_vars else member.detach()
         if hasattr(type(self), "get_extra_state"):
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
 
-    def _own_state(self) -> dict[str, Tensor]:
+    def _own_members(self) -> dict[str, Tensor]:
         """The parameters and persistent buffers of this module alone."""
-        members = {**self._parameters, **{k: b for k, b in self._buffers.items() if k not in self._not_saved}}
+        left_out = self._non_persistent_buffers_set
+        members = {**self._parameters, **{name: b for name, b in self._buffers.items() if name not in left_out}}
         return {name: member for name, member in members.items() if member is not None}
 
     def load_state_dict(
@@ -453,14 +454,14 @@ class Module:
             CheckpointError: if the state does not match, listing all differences; the module is then unchanged.
         """
         modules = {path and f"{path}.": module for path, module in self.named_modules(remove_duplicate=False)}
-        current = {path + key: value for path, m in modules.items() for key, value in m._own_state().items()}
+        current = {path + key: value for path, m in modules.items() for key, value in m._own_members().items()}
         if isinstance(state_dict, Mapping):
             state_dict, problems = dict(state_dict), []
             for path, module in modules.items():
                 module._load_from_state_dict(state_dict, path, {AT_THE_END: True}, strict, [], [], problems)
             if problems:
                 raise CheckpointError(f"{self._get_name()}.load_state_dict: {'; '.join(problems)}")
-        owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_state()} if assign else None
+        owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_members()} if assign else None
         return state.load(self._get_name(), current, state_dict, strict, owners, self._extra_setters())
 
     def _extra_setters(self) -> dict[str, Callable[[Any], None]]:
@@ -485,11 +486,11 @@ class Module:
             if prefix + other in state_dict:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))
         if AT_THE_END not in local_metadata:
-            own = {prefix + name: member for name, member in self._own_state().items()}
+            own = {prefix + name: member for name, member in self._own_members().items()}
             entries = {key: state_dict[key] for key in own if key in state_dict}
             missing_keys += [key for key in own if key not in entries and strict]
             is_assigned = local_metadata.get("assign_to_params_buffers")
-            owners = {prefix + name: (self, name) for name in self._own_state()} if is_assigned else None
+            owners = {prefix + name: (self, name) for name in self._own_members()} if is_assigned else None
             try:
                 state.load(self._get_name(), own, entries, False, owners, {})
             except CheckpointError as error:

@@ -45,7 +45,7 @@ class NamedNorm:
                 module.register_buffer(self.name + suffix, x)
             else:
                 module.register_parameter(self.name + suffix, Parameter(x.detach(), weight.requires_grad))
-        module._computed[self.name] = self
+        module._derived_tensors[self.name] = self
         others = {self.name + suffix: f"parametrizations.{self.name}.{x}" for suffix, x in self.suffixes.items()}
         module._other_names = {**module._other_names, **others}
         return module
@@ -56,7 +56,7 @@ class NamedNorm:
             value = self(module)
         for suffix in self.suffixes:
             delattr(module, self.name + suffix)
-        del module._computed[self.name]
+        del module._derived_tensors[self.name]
         module.register_parameter(self.name, Parameter(value))
         return module
 
@@ -163,7 +163,7 @@ def spectral_norm(
 
 
 def _remove(function: str, norm_class: type[NamedNorm], module: Module, name: str) -> Module:
-    norm = module._computed.get(name)
+    norm = module._derived_tensors.get(name)
     if isinstance(norm, norm_class):
         return norm.remove(module)
     raise ArgumentError(

@@ -104,7 +104,7 @@ def register_parametrization(
     delattr(module, tensor_name)
     if not is_parametrized(module):
         module.parametrizations = ModuleDict()
-    module._computed[tensor_name] = lambda m: _compute(m, tensor_name)
+    module._derived_tensors[tensor_name] = lambda m: _compute(m, tensor_name)
     module.parametrizations[tensor_name] = modules
     return module
 
@@ -131,7 +131,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     originals = [*modules._parameters.values(), *modules._buffers.values()]
     with no_grad():
         value = modules() if leave_parametrized else originals[0]
-    del module.parametrizations[tensor_name], module._computed[tensor_name]
+    del module.parametrizations[tensor_name], module._derived_tensors[tensor_name]
     if modules._parameters:
         module.register_parameter(tensor_name, Parameter(value.detach(), originals[0].requires_grad))
     else:

@@ -66,7 +66,7 @@ def prune(method: BasePruningMethod, module: Module, name: str, scores: Tensor |
     mask = method.of_what_is_left(scores, mask)
     if f"{name}_orig" not in module._parameters:
         module.register_parameter(f"{name}_orig", module._parameters.pop(name))
-        module._computed[name] = lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")
+        module._derived_tensors[name] = lambda m: getattr(m, f"{name}_orig") * getattr(m, f"{name}_mask")
     module.register_buffer(f"{name}_mask", mask)
     return module
 
@@ -234,11 +234,11 @@ def remove(module: Module, name: str) -> Module:
     with no_grad():
         value, parameter = getattr(module, name), module._parameters.pop(f"{name}_orig")
         parameter.copy_(value)
-    del module._buffers[f"{name}_mask"], module._computed[name]
+    del module._buffers[f"{name}_mask"], module._derived_tensors[name]
     module.register_parameter(name, parameter)
     return module
 
 
 def is_pruned(module: Module) -> bool:
     """Whether a module or one in it is pruned. `torch.nn.utils.prune.is_pruned`."""
-    return any(f"{name}_mask" in m._buffers for m in module.modules() for name in m._computed)
+    return any(f"{name}_mask" in m._buffers for m in module.modules() for name in m._derived_tensors)
