@@ -201,6 +201,17 @@ def test_slopes_at_the_edge():
     assert found == [[np.inf, 2.0, np.inf], [np.inf, 3.0, np.inf], [-1.0, -1.0, -1.0], [-1.0, 0.0, 0.0]]
 
 
+def masked_whole(framework):
+    """What attention and its weights are in a row without a single key."""
+    attention = framework.nn.MultiheadAttention(4, 1, bias=False)
+    x, mask = framework.ones(2, 1, 4), framework.tensor([[True, True], [False, False]])
+    return [y.detach().numpy().reshape(-1)[:2] for y in attention(x, x, x, attn_mask=mask)]
+
+
+def test_attention_to_nothing_is_zero():
+    np.testing.assert_array_equal(masked_whole(flow), np.zeros((2, 2)))
+
+
 def test_integrals_do_not_wrap_around():
     x = flow.tensor([117, 100, 117], dtype=flow.int8)
     assert flow.trapezoid(x).item() == 217.0 and flow.trapezoid(x, flow.tensor([1, 3, 9])).item() == 868.0
@@ -248,7 +259,7 @@ def test_pytorch_does_otherwise():
     assert functional.conv2d(torch.ones(1, 0, 4, 4), torch.ones(2, 0, 2, 2)).shape == (1, 0, 3, 3)
     assert torch.trapezoid(torch.tensor([117, 100, 117], dtype=torch.int8)).item() == 345.0
     slopes = [found[at] for found, at in zip(slopes_at_the_edge(torch), (1, 1, 1, 0), strict=True)]
-    assert np.isnan(slopes).all()
+    assert np.isnan(slopes).all() and np.isnan(masked_whole(torch)).all()
     assert torch.ones(2, 3).t().exp().stride() == (1, 3)
     assert copy.deepcopy(pickle.loads(pickle.dumps(torch.ones(2)))).tolist() == [1.0, 1.0]
     assert torch.Tensor([1]).dtype is torch.float32 and torch.tensor([1j]).dtype is torch.complex64
