@@ -293,6 +293,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.jit": {
         **dict.fromkeys(("script", "ignore", "unused", "export", "interface"), same),
         "annotate": lambda kind, value: value,
+        **missing("torch.jit", "ScriptModule", "ScriptFunction"),
         **dict.fromkeys(("script_if_tracing", "_script_if_tracing", "_overload_method"), same),
         **{"is_scripting": never, "is_tracing": is_recording},
         "Final": Final,
@@ -334,7 +335,6 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.ops": {"load_library": never, "torchvision": Operators("torch.ops.torchvision", _cuda_version=lambda: -1)},
     "torch.onnx": {"register_custom_op_symbolic": same},
     "torch.onnx.symbolic_helper": {"parse_args": same},
-    "torch.utils": {"_pytree": Inert("torch.utils._pytree")},
     "torch.profiler": {"kineto_available": never},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
     "safetensors.torch": {
@@ -363,6 +363,7 @@ MODULES = {  # the module, of miniflow but for one, that stands for another one,
     "torch.cuda.amp": "miniflow.amp",
     "torch.nn.parameter": "miniflow.nn.parameter",
     "torch.nn.modules.batchnorm": "miniflow.nn.modules.norm",
+    "torch.utils._pytree": "miniflow.utils.pytree",
     "torch.utils.checkpoint": "miniflow.utils.checkpoint",
     "torch.utils.tensorboard": "tensorboardX",  # which has the same names, if it is installed
     "safetensors.torch": "miniflow.serialization.states",

@@ -17,7 +17,7 @@ nn/utils/parametrizations nn/utils/parametrize nn/utils/prune
 ops/__main__ ops/ctc_loss ops/distance ops/einsum ops/gather_nd ops/grid_sample ops/likelihood_losses
 ops/margin_losses ops/matrix_functions ops/matrix_methods ops/tensor_buffer
 optim/lbfgs optim/swa_utils utils/checkpoint utils/data/download utils/data/idx utils/data/mnist
-utils/global_view utils/vision
+utils/global_view utils/pytree utils/vision
 """.split()
 # ring -> part -> (budget, what belongs to it: folders of miniflow/, and "" for the files directly in it)
 RINGS = {
