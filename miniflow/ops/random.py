@@ -359,14 +359,14 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Gen
 
 @method
 def random_(
-    self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+    self: Tensor, from_: int | None = None, to: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Overwrite `self` with integers uniform in [low, high), and return it: `x.random_(high)`, `x.random_(low, high)`.
+    """Overwrite `self` with integers uniform in [from_, to), and return it: `x.random_(to)`, `x.random_(from_, to)`.
 
     Without bounds they are from 0 to the largest that the dtype holds, of floats without gaps below it.
 
     Raises:
-        ArgumentError: unless low < high.
+        ArgumentError: unless from_ < to.
         DTypeError: if the dtype cannot hold the values.
 
     >>> import miniflow as flow
@@ -376,9 +376,9 @@ def random_(
 
     Source: `torch.Tensor.random_`.
     """
-    if high is None:
-        low, high = 0, range_of(self._array.dtype)[1] + 1 if low is None else low
-    bounds = {"low": operator.index(low), "high": operator.index(high)}
+    if to is None:
+        from_, to = 0, range_of(self._array.dtype)[1] + 1 if from_ is None else from_
+    bounds = {"low": operator.index(from_), "high": operator.index(to)}
     return write(self, "random_", lambda: draw(Integers, self, generator, **bounds))
 
 

@@ -239,7 +239,10 @@ class Versioned(nn.Linear):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "version"] = flow.tensor(2)
 
+    _version = 2
+
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, *lists):
+        assert local_metadata.get("version", 2) == 2
         if prefix + "kernel" in state_dict:
             state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel")
         if state_dict.pop(prefix + "version", flow.tensor(1)).item() > 2:

@@ -458,7 +458,8 @@ class Module:
         if isinstance(state_dict, Mapping):
             state_dict, problems = dict(state_dict), []
             for path, module in modules.items():
-                module._load_from_state_dict(state_dict, path, {AT_THE_END: True}, strict, [], [], problems)
+                metadata = {AT_THE_END: True, "version": getattr(module, "_version", None)}
+                module._load_from_state_dict(state_dict, path, metadata, strict, [], [], problems)
             if problems:
                 raise CheckpointError(f"{self._get_name()}.load_state_dict: {'; '.join(problems)}")
         owners = {path + key: (m, key) for path, m in modules.items() for key in m._own_members()} if assign else None
@@ -478,7 +479,8 @@ class Module:
 
         A subclass may override it to change entries, or to refuse the state in `error_msgs`. Entries that have names
         of other versions or frameworks (`_other_names`) are renamed. `load_state_dict` lets it do no more than that:
-        it copies values at the end, when all modules are content and nothing is missing or unexpected.
+        it copies values at the end, when all modules are content and nothing is missing or unexpected. A state has no
+        version of its own: `local_metadata["version"]` is the `_version` of the class.
         """
         for hook in list(self._load_state_dict_pre_hooks):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
