@@ -54,6 +54,7 @@ CASES = [
     ("LSTM.proj_size", lambda **limited: nn.LSTM(2, 3, **limited), "proj_size", ([0, 2], [-1])),
     ("Dropout.p", nn.Dropout, "p", PART),
     ("DataLoader.num_workers", lambda **limited: DataLoader([1], **limited), "num_workers", ([0], [-1])),
+    ("DataLoader.timeout", lambda **limited: DataLoader([1], **limited), "timeout", AT_LEAST_0),
     *shared_by_optimizers(),
     ("SparseAdam.lr", optimizer(optim.SparseAdam), "lr", AT_LEAST_0),
     ("SparseAdam.eps", optimizer(optim.SparseAdam), "eps", AT_LEAST_0),

@@ -235,14 +235,14 @@ def test_extra_states_of_a_graph():
 class Versioned(nn.Linear):
     """As modules of PyTorch read what older versions have written, and write more than tensors."""
 
+    _version = 2
+
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "version"] = flow.tensor(2)
 
-    _version = 2
-
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, *lists):
-        assert local_metadata.get("version", 2) == 2
+        self.version_read = local_metadata.get("version")
         if prefix + "kernel" in state_dict:
             state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel")
         if state_dict.pop(prefix + "version", flow.tensor(1)).item() > 2:
@@ -257,6 +257,9 @@ def test_methods_that_pytorch_calls_for_each_module():
     state["0.kernel"] = state.pop("0.weight") * 0 + 7
     module.load_state_dict(state)
     assert module[0].weight.tolist() == [[7, 7]] and "0.kernel" in state
+    assert module[0].version_read is None
+    module.load_state_dict(module.state_dict())
+    assert module[0].version_read == 2
     state["0.version"], state["0.bias"] = flow.tensor(3), flow.ones(1) * 5
     with pytest.raises(CheckpointError, match="Sequential.load_state_dict: version 3 is not known"):
         module.load_state_dict(state)

@@ -458,7 +458,9 @@ class Module:
         if isinstance(state_dict, Mapping):
             state_dict, problems = dict(state_dict), []
             for path, module in modules.items():
-                metadata = {AT_THE_END: True, "version": getattr(module, "_version", None)}
+                metadata = {AT_THE_END: True}
+                if hasattr(module, "_version") and all(key in state_dict for key in current if key.startswith(path)):
+                    metadata["version"] = module._version
                 module._load_from_state_dict(state_dict, path, metadata, strict, [], [], problems)
             if problems:
                 raise CheckpointError(f"{self._get_name()}.load_state_dict: {'; '.join(problems)}")
@@ -479,8 +481,9 @@ class Module:
 
         A subclass may override it to change entries, or to refuse the state in `error_msgs`. Entries that have names
         of other versions or frameworks (`_other_names`) are renamed. `load_state_dict` lets it do no more than that:
-        it copies values at the end, when all modules are content and nothing is missing or unexpected. A state has no
-        version of its own: `local_metadata["version"]` is the `_version` of the class.
+        it copies values at the end, when all modules are content and nothing is missing or unexpected. States carry no
+        version: `local_metadata` has the `_version` of a class for those with all of its names, and else none, as
+        PyTorch has for files of safetensors.
         """
         for hook in list(self._load_state_dict_pre_hooks):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
