@@ -165,6 +165,12 @@ class Inert(Missing):
     def __call__(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
         return function if callable(function) else self
 
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
     def __bool__(self) -> bool:
         return False
 
@@ -185,6 +191,15 @@ class Variable(metaclass=Alias):
 
     def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
         return data.detach().requires_grad_(requires_grad)
+
+
+class Device(metaclass=Alias):
+    """`torch.device`; the device "meta" is not there, and equal to none."""
+
+    aliased = miniflow.device
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return Missing("torch.device('meta')") if "meta" in args else miniflow.device(*args, **kwargs)
 
 
 def autocast_on_cuda(enabled: bool = True, dtype: Any = None, cache_enabled: Any = None) -> Any:
@@ -266,11 +281,21 @@ COMPILED._nn = SimpleNamespace(_parse_to=parse_to)
 # names that have no meaning here, but without which much source cannot be imported: the same place in torch -> names
 STAND_INS: dict[str, dict[str, Any]] = {
     "torch": {
-        **{"__version__": VERSION, "asarray": asarray, "compile": same, "div": div},
+        **{"__version__": VERSION, "asarray": asarray, "compile": same, "device": Device, "div": div},
         **{"UntypedStorage": UntypedStorage, "_assert": require, "_softmax_backward_data": softmax_backward},
         **{name: getattr(functional, name) for name in ALSO_IN_TORCH},
         **{"_C": COMPILED, **{name: Inert(f"torch.{name}") for name in ("_custom_ops", "_dynamo", "library")}},
-        **missing("torch", "complex64", "complex128", "uint16", "uint32", "uint64", "PyTorchFileReader"),
+        **missing(
+            "torch",
+            "complex64",
+            "complex128",
+            "float8_e4m3fn",
+            "float8_e5m2",
+            "uint16",
+            "uint32",
+            "uint64",
+            "PyTorchFileReader",
+        ),
         **{name: name for name in ("strided", "preserve_format", "contiguous_format", "channels_last")},
         **{"are_deterministic_algorithms_enabled": never, "use_deterministic_algorithms": nothing},
         **dict.fromkeys(("set_num_threads", "set_float32_matmul_precision"), nothing),
@@ -316,6 +341,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.distributed": {
         "ReduceOp": type("ReduceOp", (), {**ReduceOp.__members__, "RedOpType": ReduceOp}),
         "is_torchelastic_launched": never,
+        **{name: Inert(f"torch.distributed.{name}") for name in ("fsdp", "tensor")},
     },
     "torch.fx": {"wrap": same, **missing("torch.fx", "Tracer", "Graph", "GraphModule", "Proxy", "node", "proxy")},
     "torch.cuda": {  # one generator draws the numbers of all devices
@@ -336,6 +362,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.onnx": {"register_custom_op_symbolic": same},
     "torch.onnx.symbolic_helper": {"parse_args": same},
     "torch.profiler": {"kineto_available": never},
+    "torch.utils._python_dispatch": {"is_traceable_wrapper_subclass": never},
     "torch.version": {"cuda": None, "hip": None, "__version__": VERSION},
     "safetensors.torch": {
         "load_file": lambda filename, device="cpu": miniflow.load(filename, map_location=device),
@@ -409,6 +436,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         outer, _, last = spec.name.rpartition(".")
         if isinstance(stand_in := STAND_INS.get(outer, {}).get(last), Inert):
             return stand_in
+        if isinstance(sys.modules.get(outer), Inert):
+            return Inert(spec.name)
         root, _, rest = spec.name.partition(".")
         same = ".".join(filter(None, ("miniflow.vision" if root in VISION else "miniflow", rest)))
         name = MODULES.get(spec.name, "miniflow.nn" if spec.name.startswith("torch.nn.modules") else same)

@@ -11,7 +11,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,21 @@ class Size(tuple):
     def __getitem__(self, index: Any) -> Any:
         item = super().__getitem__(index)
         return Size(item) if isinstance(index, slice) else item
+
+
+class Storage(NamedTuple):
+    """Where the memory of a tensor and its views begins, and its bytes."""
+
+    address: int
+    size: int
+
+    def data_ptr(self) -> int:
+        """The address."""
+        return self.address
+
+    def nbytes(self) -> int:
+        """How many bytes."""
+        return self.size
 
 
 class Tensor:
@@ -189,6 +204,15 @@ class Tensor:
         while isinstance(root.base, np.ndarray):
             root = root.base
         return (self.data_ptr() - root.__array_interface__["data"][0]) // self._array.itemsize
+
+    def untyped_storage(self) -> Storage:
+        """The memory that this tensor is a view of. `torch.Tensor.untyped_storage`."""
+        if not memory.is_host(self._array):
+            return Storage(self._array.block.address, self._array.block.memory.nbytes)
+        root = self._array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return Storage(memory.address(root), root.nbytes)
 
     def is_contiguous(self) -> bool:
         """Whether the elements are in row-major order in memory, without gaps: also those of a tensor list."""

@@ -289,3 +289,21 @@ def test_backward_into_chosen_tensors():
         assert_close(ours, theirs)
     with pytest.raises(AutogradError, match="backward: got no inputs"):
         flow.ones(1, requires_grad=True).sum().backward(inputs=[])
+
+
+def test_vmap_in_a_graph_notices_random_numbers():
+    class Drawing(flow.nn.Module):
+        def __init__(self, draws, randomness):
+            super().__init__()
+            self.draws, self.randomness = draws, randomness
+
+        def forward(self, x):
+            function = (lambda row: row * flow.rand(2)) if self.draws else (lambda row: row * 2)
+            return flow.func.vmap(function, randomness=self.randomness)(x)
+
+    rows = flow.ones(3, 2)
+    assert flow.nn.Graph.trace(Drawing(False, "error"))(rows).tolist() == [[2.0, 2.0]] * 3
+    found = flow.nn.Graph.trace(Drawing(True, "different"))(rows)
+    assert len({tuple(row) for row in found.tolist()}) == 3
+    with pytest.raises(ArgumentError, match="vmap: got a function that draws random numbers"):
+        flow.nn.Graph.trace(Drawing(True, "error"))(rows)

@@ -270,6 +270,10 @@ def test_arrays_and_blocks_of_kernels():
             x = torch.asarray([1.0, 2.0], requires_grad=True)
         assert x.requires_grad and not torch.asarray(x).requires_grad and torch.asarray(3).item() == 3
         assert torch.div(7, 2, rounding_mode="trunc").item() == 3 and torch.conv2d is flow.nn.functional.conv2d
+        here = torch.device("cpu")
+        assert here == x.device and isinstance(here, torch.device) and here != torch.device("meta")
+        with torch._dynamo.anything.at_all(), torch.distributed.fsdp.anything:
+            assert torch.distributed.tensor.Replicate()(len) is len
         assert torch._C._nn._parse_to("cpu", torch.float64)[:2] == (flow.device("cpu"), flow.float64)
         assert (
             torch.distributed.ReduceOp.SUM is torch.distributed.ReduceOp.RedOpType.SUM is flow.distributed.ReduceOp.SUM

@@ -33,6 +33,14 @@ def test_metadata():
     assert x.requires_grad is False and x.is_leaf and x.grad_fn is None and x.grad is None
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_views_have_the_storage_of_their_tensor(device):
+    x = flow.zeros(4, 6, device=device)
+    storage = x[1:, ::2].t().untyped_storage()
+    assert storage == x.untyped_storage() != flow.zeros(4, 6, device=device).untyped_storage()
+    assert storage.data_ptr() == x.data_ptr() and storage.nbytes() >= x.nbytes
+
+
 def test_size_is_a_tuple_that_knows_its_elements():
     size = flow.ones(2, 3, 4).shape
     assert repr(size) == "miniflow.Size([2, 3, 4])"

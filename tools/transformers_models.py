@@ -1,6 +1,6 @@
 """Architectures of Hugging Face's transformers on miniflow beside PyTorch, for docs/pytorch_programs.md.
 
-    pip install "transformers==4.40.2" "tokenizers==0.19.1" torch
+    pip install "transformers==4.57.1" torch          # or transformers==4.40.2
     python tools/transformers_models.py [architecture ...]
 
 Each is made with a small configuration and weights drawn from the names of its parameters, once under PyTorch and once
