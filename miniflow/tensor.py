@@ -179,7 +179,7 @@ class Tensor:
 
     def element_size(self) -> int:
         """Bytes of one element."""
-        return self._array.itemsize
+        return self.itemsize
 
     @property
     def itemsize(self) -> int:
@@ -198,12 +198,7 @@ class Tensor:
 
     def storage_offset(self) -> int:
         """Elements between the start of the memory this tensor is a view of and its first element."""
-        if not memory.is_host(self._array):
-            return self._array.offset
-        root = self._array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        return (self.data_ptr() - root.__array_interface__["data"][0]) // self._array.itemsize
+        return (self.data_ptr() - self.untyped_storage().address) // self._array.itemsize
 
     def untyped_storage(self) -> Storage:
         """The memory that this tensor is a view of. `torch.Tensor.untyped_storage`."""

@@ -37,9 +37,9 @@ from miniflow.tensor import Tensor
 ParameterGroups = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 # allowed in every group
+EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_grad_norm_type")
 NOT_OF_PYTORCH = ("do_bias_correction",)  # options of OneFlow
 OF_THE_STEP = ("eta", "mu", "mu_product")  # functions of "step", which ASGD and NAdam of PyTorch keep
-EXTRA_KEYS = ("params", "initial_lr", "lr_scale", "clip_grad_max_norm", "clip_grad_norm_type")
 
 
 def arguments_of(variables: dict[str, Any]) -> dict[str, Any]:

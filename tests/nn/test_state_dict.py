@@ -7,7 +7,7 @@ import pytest
 from checks import assert_same
 
 import miniflow as flow
-from miniflow import nn
+from miniflow import nn, vision
 from miniflow.errors import CheckpointError
 
 pytestmark = pytest.mark.cpu_only("no test here looks at the device")
@@ -281,3 +281,33 @@ def test_a_module_loads_its_own_entries_as_libraries_ask_it_to():
     given = flow.ones(3)
     module._load_from_state_dict({"bias": given}, "", {"assign_to_params_buffers": True}, False, [], [], [])
     assert module.bias.data_ptr() == given.data_ptr() and module.bias.requires_grad
+
+
+class Counting(nn.BatchNorm1d):
+    """A layer with a state that is no tensor."""
+
+    calls = 0
+
+    def get_extra_state(self):
+        return self.calls
+
+    def set_extra_state(self, state):
+        self.calls = state
+
+
+LAYERS = [Counting, nn.BatchNorm2d, vision.layers.FrozenBatchNorm2d, nn.LayerNorm]
+
+
+@pytest.mark.parametrize("make", LAYERS, ids=lambda cls: cls.__name__)
+def test_layers_with_a_way_of_their_own_load_their_entries_too(make):
+    source, module = make(3), make(3)
+    source.calls = 7
+    state = {f"layer.{name}": value + 1 for name, value in source.state_dict().items()}
+    missing, errors = [], []
+    module._load_from_state_dict(state, "layer.", {}, True, missing, [], errors)
+    assert not missing and not errors
+    for name, value in module.state_dict().items():
+        assert value == 8 if name == "_extra_state" else value.tolist() == (source.state_dict()[name] + 1).tolist()
+    older = {name: value for name, value in state.items() if "num_batches" not in name}
+    module._load_from_state_dict(older, "layer.", {}, True, missing, [], errors)
+    assert not missing and not errors

@@ -492,12 +492,13 @@ class Module:
                 state_dict.setdefault(prefix + name, state_dict.pop(prefix + other))
         if AT_THE_END not in local_metadata:
             own = {prefix + name: member for name, member in self._own_members().items()}
-            entries = {key: state_dict[key] for key in own if key in state_dict}
-            missing_keys += [key for key in own if key not in entries and strict]
+            setters = {prefix + EXTRA_STATE: self.set_extra_state} if hasattr(self, "set_extra_state") else {}
+            entries = {key: state_dict[key] for key in (*own, *setters) if key in state_dict}
+            missing_keys += [key for key in (*own, *setters) if key not in entries and strict]
             is_assigned = local_metadata.get("assign_to_params_buffers")
             owners = {prefix + name: (self, name) for name in self._own_members()} if is_assigned else None
             try:
-                state.load(self._get_name(), own, entries, False, owners, {})
+                state.load(self._get_name(), own, entries, False, owners, setters)
             except CheckpointError as error:
                 error_msgs.append(str(error))
 

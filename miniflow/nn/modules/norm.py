@@ -69,9 +69,9 @@ class BatchNorm(Norm):
         self.reset_parameters()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}running_mean" in state_dict and self.track_running_stats:  # which older states have alone
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def reset_running_stats(self) -> None:
         """Reset the running statistics."""

@@ -141,6 +141,7 @@ class FrozenBatchNorm2d(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)  # of a BatchNorm2d
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, input: Tensor) -> Tensor:
         scale = self.weight * (self.running_var + self.eps).rsqrt()

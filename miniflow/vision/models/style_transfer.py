@@ -67,6 +67,7 @@ class NeuralStyleTransfer(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in [name for name in state_dict if re.search(r"in\d\.running_(mean|var)$", name)]:
             del state_dict[name]  # the example's first files have statistics, which nothing uses
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.in1(self.conv1(x)).relu()  # (N, 32, H, W)
