@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,10 +22,11 @@ from typing import Any
 
 from miniflow.errors import ArgumentError, CheckpointError, DeviceError, GraphError
 from miniflow.graph.ir import Slot
-from miniflow.serialization.atomic import writing
+from miniflow.graph.serialize import load_graph
+from miniflow.serialization.atomic import made, writing
 from miniflow.serialization.states import GRAPH, save
 from miniflow.serve.config import CONFIG, DATATYPES, engine_of, message_class, read_config, write_config
-from miniflow.serve.saved import SavedModel
+from miniflow.serve.saved import SavedModel, check_servable
 
 FAILURES = (ArgumentError, CheckpointError, DeviceError, GraphError, MemoryError)  # of preparing and loading a model
 LARGEST_BATCH = 8  # of a graph that was saved with fewer rows
@@ -107,10 +109,32 @@ def each(action: Callable[[Path], Any], models: Sequence[Path]) -> list[Any]:
 
 
 def save_model(graph: Any, folder: str | os.PathLike, **options: Any) -> None:
-    """Save a graph as the version of a model that is served, the first or the last; see `prepare`."""
+    """Save a graph as the version of a model that is served, the first or the last; see `prepare`.
+
+    A graph that cannot be served, or a folder that cannot be that of a model, is refused before anything is replaced.
+    """
     folder = Path(folder).absolute()
-    save(graph, folder / str([1, *versions_of(folder)][-1]) / "model")
+    check_folder(folder)
+    if models_in(folder) not in ([], [folder]):
+        raise ArgumentError(f"serve: {folder} is a folder of models; expected one of a model, such as {folder}/NAME")
+    version, draft = folder / str([1, *versions_of(folder)][-1]) / "model", folder / ".draft"
+    with writing("save", folder), made(folder):
+        try:
+            save(graph, draft)
+            check_servable(load_graph(draft))
+            version.mkdir(parents=True, exist_ok=True)
+            (draft / GRAPH).replace(version / GRAPH)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     prepare(folder, **options)
+
+
+def check_folder(model: Path) -> None:
+    """Refuse what cannot be the folder of a model."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
+        raise ArgumentError(f"serve: got a model {model.name!r}; expected a name of ASCII letters, digits, _ . and -")
+    if model.name == "model" and model.parent.name.isdecimal():
+        raise ArgumentError(f"serve: got {model}, a version of a model; expected the folder {model.parents[1]}")
 
 
 def models_in(folder: str | os.PathLike) -> list[Path]:
@@ -129,10 +153,7 @@ def versions_of(model: Path) -> list[int]:
 
 def prepare_model(model: Path, names: bool, max_batch_size: int | None, engine: str | None) -> Path:
     """Write what is missing in the folder of one model; see `prepare`."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", model.name):  # with others Triton ends, and all models with it
-        raise ArgumentError(f"serve: got a model {model.name!r}; expected a name of ASCII letters, digits, _ . and -")
-    if model.name == "model" and model.parent.name.isdecimal():
-        raise ArgumentError(f"serve: got {model}, a version of a model; expected the folder {model.parents[1]}")
+    check_folder(model)
     with writing("serve", model):
         if (model / GRAPH).exists():
             version = model / str(max(versions_of(model), default=0) + 1) / "model"

@@ -318,3 +318,27 @@ def test_names_that_triton_does_not_take_are_refused(tmp_path, capsys):
     flow.save(pair(), tmp_path / "pair")
     assert prepare(tmp_path) == [tmp_path / "pair"]
     assert "serve: a pair cannot be loaded: serve: got a model 'a pair'; expected" in capsys.readouterr().err
+
+
+def test_a_graph_that_cannot_be_served_replaces_nothing(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout()).eval()
+    good = nn.Graph.trace(model)
+    x = flow.ones(4, 3)
+    expected = good(x)
+    good.save(tmp_path / "models" / "digits", serve=True)
+    bad = nn.Graph.trace(model.train())
+    bad(x)
+    with pytest.raises(GraphError, match="draws random numbers"):
+        bad.save(tmp_path / "models" / "digits", serve=True)
+    with pytest.raises(GraphError, match="draws random numbers"):
+        bad.save(tmp_path / "models" / "other", serve=True)
+    with pytest.raises(ArgumentError, match="got a model 'we ird'"):
+        good.save(tmp_path / "models" / "we ird", serve=True)
+    with pytest.raises(ArgumentError, match="is a folder of models; expected one of a model, such as .*/NAME"):
+        good.save(tmp_path / "models", serve=True)
+    files = sorted(str(path.relative_to(tmp_path / "models")) for path in (tmp_path / "models").rglob("*"))
+    assert files == [
+        "digits", "digits/1", "digits/1/model", "digits/1/model.py", "digits/1/model/graph.safetensors",
+        "digits/config.pbtxt",
+    ]  # fmt: skip
+    assert bool((flow.load(tmp_path / "models/digits/1/model")(x) == expected).all())
