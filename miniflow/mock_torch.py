@@ -27,6 +27,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import os
 import runpy
 import sys
@@ -62,6 +63,11 @@ def never(*args: Any, **kwargs: Any) -> bool:
 def is_recording() -> bool:
     """Whether a graph is being recorded, or exported to ONNX: programs then leave out what looks at values."""
     return modes.tracer is not None
+
+
+def device_count() -> int:
+    """How many GPUs there are; programs that find emulated ones would use them."""
+    return miniflow.cuda.device_count() if miniflow.cuda.is_available() else 0
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
@@ -292,7 +298,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("set_num_threads", "set_float32_matmul_precision"), nothing),
     },
     "torch.accelerator": {
-        **{"is_available": miniflow.cuda.is_available, "device_count": miniflow.cuda.device_count},
+        **{"is_available": miniflow.cuda.is_available, "device_count": device_count},
         "current_accelerator": lambda: miniflow.device("cuda") if miniflow.cuda.is_available() else None,
     },
     "torch.autograd": {
@@ -338,7 +344,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "torch.cuda": {  # one generator draws the numbers of all devices
         "get_rng_state": lambda device="cuda": miniflow.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": miniflow.set_rng_state(state),
-        **{"get_rng_state_all": list, "set_rng_state_all": nothing},
+        **{"get_rng_state_all": list, "set_rng_state_all": nothing, "device_count": device_count},
     },
     "torch.cuda.amp": {
         "autocast": autocast_on_cuda,
@@ -415,8 +421,21 @@ class Mock(ModuleType):
         return sorted({*vars(self), *dir(self.real)})
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Distribution(importlib.metadata.Distribution):
+    """The package torch, for those who ask which version of it is installed."""
+
+    def read_text(self, filename: str) -> str | None:
+        return f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return path
+
+
+class Finder(importlib.metadata.DistributionFinder, importlib.abc.Loader):
     """Finds `torch`, `safetensors.torch`, whose other half is compiled for PyTorch, and libraries that are absent."""
+
+    def find_distributions(self, context: Any = None) -> Iterable[Any]:
+        return [Distribution()] if context is None or context.name in (None, "torch") else []
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if not _is_mocked(fullname):

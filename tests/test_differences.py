@@ -201,6 +201,17 @@ def test_slopes_at_the_edge():
     assert found == [[np.inf, 2.0, np.inf], [np.inf, 3.0, np.inf], [-1.0, -1.0, -1.0], [-1.0, 0.0, 0.0]]
 
 
+def strided(framework):
+    """What a tensor holds after its first elements were written by `as_strided`."""
+    x = framework.zeros(4)
+    x.as_strided((2,), (1,)).fill_(1)
+    return x.tolist()
+
+
+def test_as_strided_is_a_copy():
+    assert strided(flow) == [0, 0, 0, 0] and flow.arange(9)[4:].as_strided((2,), (1,), 0).tolist() == [4, 5]
+
+
 def masked_whole(framework):
     """What attention and its weights are in a row without a single key."""
     attention = framework.nn.MultiheadAttention(4, 1, bias=False)
@@ -259,6 +270,7 @@ def test_pytorch_does_otherwise():
     assert functional.conv2d(torch.ones(1, 0, 4, 4), torch.ones(2, 0, 2, 2)).shape == (1, 0, 3, 3)
     assert torch.trapezoid(torch.tensor([117, 100, 117], dtype=torch.int8)).item() == 345.0
     slopes = [found[at] for found, at in zip(slopes_at_the_edge(torch), (1, 1, 1, 0), strict=True)]
+    assert strided(torch) == [1, 1, 0, 0] and torch.arange(9)[4:].as_strided((2,), (1,), 0).tolist() == [0, 1]
     assert np.isnan(slopes).all() and np.isnan(masked_whole(torch)).all()
     assert torch.ones(2, 3).t().exp().stride() == (1, 3)
     assert copy.deepcopy(pickle.loads(pickle.dumps(torch.ones(2)))).tolist() == [1.0, 1.0]

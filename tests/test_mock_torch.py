@@ -1,6 +1,7 @@
 """`import torch` gives miniflow while the mock is enabled, and what was there before afterwards."""
 
 import importlib
+import importlib.metadata
 import subprocess
 import sys
 
@@ -276,6 +277,8 @@ def test_arrays_and_blocks_of_kernels():
 
         with anything(), torch._dynamo.anything.at_all(), torch.distributed.fsdp.anything:
             assert torch.distributed.tensor.Replicate()(len) is len
+        assert importlib.metadata.version("torch") == torch.__version__
+        assert torch.cuda.device_count() == 0 or torch.cuda.is_available()
         assert torch._C._nn._parse_to("cpu", torch.float64)[:2] == (flow.device("cpu"), flow.float64)
         assert (
             torch.distributed.ReduceOp.SUM is torch.distributed.ReduceOp.RedOpType.SUM is flow.distributed.ReduceOp.SUM

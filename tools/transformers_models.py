@@ -202,6 +202,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 def main(names: list[str]) -> None:
     """Run both and print the table."""
+    if unknown := set(names) - MODELS.keys():
+        sys.exit(f"got {', '.join(sorted(unknown))}; expected some of {', '.join(MODELS)}")
     names = names or list(MODELS)
     found = []
     with tempfile.TemporaryDirectory() as folder:

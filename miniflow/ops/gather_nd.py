@@ -9,7 +9,7 @@ import numpy as np
 
 from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.errors import ArgumentError, IndexRangeError, ShapeError
-from miniflow.ops.creation import zeros
+from miniflow.ops.creation import sizes_to_shape, zeros
 from miniflow.ops.method import method
 from miniflow.ops.scatter import take
 from miniflow.tensor import Tensor, constant_like
@@ -112,7 +112,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
     Raises:
         ArgumentError: for a tensor with gaps in memory; its dims may be in any order there.
-        ShapeError: for sizes and strides of different lengths.
+        ShapeError: for sizes and strides of different lengths, and negative numbers.
         IndexRangeError: if that leaves the elements of the tensor.
 
     Source: `torch.as_strided`, which gives a view, and of all the memory.
@@ -120,9 +120,11 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     input = input.permute(sorted(range(input.ndim), key=lambda dim: -input.stride(dim)))
     if not input.is_contiguous():
         raise ArgumentError("as_strided: got a tensor with gaps in memory; use x.contiguous() first")
-    if len(size) != len(stride):
-        raise ShapeError(f"as_strided: got size={tuple(size)} and stride={tuple(stride)}; expected as many of both")
+    size, stride = sizes_to_shape("as_strided", (size,)), sizes_to_shape("as_strided", (stride,))
     offset = storage_offset or 0
+    if len(size) != len(stride) or offset < 0:
+        got = f"size={size}, stride={stride} and storage_offset={offset}"
+        raise ShapeError(f"as_strided: got {got}; expected as many of both, and no negative offset")
     last = offset + builtins.sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if 0 not in size and not 0 <= last < input.numel():
         raise IndexRangeError(f"as_strided: got element {last}; expected at most {input.numel() - 1}")

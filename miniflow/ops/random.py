@@ -19,7 +19,7 @@ from miniflow.dispatch.call_errors import takes_tensors
 from miniflow.dispatch.dispatcher import Op, Shard, call, run_kernel
 from miniflow.dispatch.tape import modes
 from miniflow.dtype import BY_NUMPY, as_dtype, dtype, int64
-from miniflow.errors import ArgumentError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from miniflow.ops.creation import empty, empty_like
 from miniflow.ops.generator import Generator, default_generator
 from miniflow.ops.inplace import write
@@ -106,6 +106,8 @@ def range_of(numpy_dtype: np.dtype) -> tuple[int, int]:
 def draw(op: type[Op], like: Tensor, generator: Generator | None, **attrs: Any) -> Tensor:
     """Run a random op on the generator's next draw."""
     source = default_generator if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentTypeError(f"{op.function_name}: got generator={source!r:.80}; expected a flow.Generator, or None")
     seed, offset = source.next_draw() if modes.tracer is None else modes.tracer.draw(source)
     if isinstance(like, Tensor) and like.is_global and modes.tracer is None:
         seed, offset = like._array.from_first_rank((seed, offset))
@@ -378,7 +380,9 @@ def random_(
     """
     if to is None:
         from_, to = 0, range_of(self._array.dtype)[1] + 1 if from_ is None else from_
-    bounds = {"low": operator.index(from_), "high": operator.index(to)}
+    if not all(hasattr(bound, "__index__") for bound in (from_ or 0, to)):
+        raise ArgumentTypeError(f"random_: got from_={from_!r:.40} and to={to!r:.40}; expected integers")
+    bounds = {"low": operator.index(from_ or 0), "high": operator.index(to)}
     return write(self, "random_", lambda: draw(Integers, self, generator, **bounds))
 
 
@@ -396,8 +400,8 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
     Source: `torch.Tensor.exponential_`.
     """
-    if not lambd > 0:
-        raise ArgumentError(f"exponential_: got lambd={lambd}; expected a positive rate")
+    if not isinstance(lambd, int | float | np.number) or not lambd > 0:
+        raise ArgumentError(f"exponential_: got lambd={lambd!r:.80}; expected a positive rate")
     uniform = empty_like(self.detach()).uniform_(generator=generator)
     return write(self, "exponential_", lambda: (-uniform).log1p() / -lambd)
 

@@ -125,10 +125,20 @@ def tree_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> l
     return tree_flatten(tree, is_leaf)[0]
 
 
-def tree_map(func: Callable[[Any], Any], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
-    """The tree with `func` of each leaf in its place."""
+def tree_map(
+    func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Callable[[Any], bool] | None = None
+) -> PyTree:
+    """The tree with `func` of each leaf in its place, and of those of `rests` in that place.
+
+    Raises:
+        ArgumentError: for a tree of another structure among `rests`.
+    """
     leaves, structure = tree_flatten(tree, is_leaf)
-    return tree_unflatten([func(leaf) for leaf in leaves], structure)
+    others = [tree_flatten(rest, is_leaf) for rest in rests]
+    for _, other in others:
+        if other != structure:
+            raise ArgumentError(f"tree_map: got trees of the structures {structure} and {other}; expected equal ones")
+    return tree_unflatten(map(func, leaves, *[found for found, _ in others]), structure)
 
 
 def tree_map_only(types: Any, func: Callable[[Any], Any], tree: PyTree) -> PyTree:

@@ -8,7 +8,7 @@ from checks import assert_close, assert_same
 
 import miniflow as flow
 from miniflow import nn
-from miniflow.errors import AutogradError, CheckpointError
+from miniflow.errors import ArgumentTypeError, AutogradError, CheckpointError
 
 pytestmark = pytest.mark.cpu_only("no test here looks at the device")
 
@@ -165,3 +165,5 @@ def test_hooks_rename_and_refuse_entries_of_a_state():
     model.register_load_state_dict_pre_hook(lambda *args: args[-1].append("too old"))
     with pytest.raises(CheckpointError, match=r"Sequential\.load_state_dict: too old"):
         model.load_state_dict(state)
+    with pytest.raises(ArgumentTypeError, match="Sequential: got the hook 3; expected a function"):
+        model.register_load_state_dict_pre_hook(3)

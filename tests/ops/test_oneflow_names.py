@@ -17,6 +17,9 @@ def test_as_strided_refuses():
     x = flow.arange(12).reshape(3, 4)
     with pytest.raises(IndexRangeError, match="as_strided: got element 12; expected at most 11"):
         flow.as_strided(x, (2, 2), (8, 3), 1)
+    for size, stride, offset in (((3,), (1,), -1), ((2,), (-1,), 5), ((-1,), (1,), 0), ((3, 3), (5, -5), 6)):
+        with pytest.raises(ShapeError, match="as_strided: got "):
+            flow.as_strided(x, size, stride, offset)
     with pytest.raises(ArgumentError, match="as_strided: got a tensor with gaps in memory; use x.contig"):
         x[:, :2].as_strided((2,), (1,))
 

@@ -11,7 +11,7 @@ from checks import as_array, assert_close, assert_same, on_device
 import miniflow as flow
 from miniflow.backends.cpu import random as kernels
 from miniflow.dispatch.dispatcher import call
-from miniflow.errors import ArgumentError, AutogradError, DTypeError, ShapeError
+from miniflow.errors import ArgumentError, ArgumentTypeError, AutogradError, DTypeError, ShapeError
 from miniflow.ops.dropout import dropout
 from miniflow.ops.generator import Generator
 from miniflow.ops.random import Integers, Normal, Uniform
@@ -228,6 +228,9 @@ ERRORS = [
     (lambda: flow.randn(2, dtype=flow.bool), DTypeError, "randn: got bool; expected a floating dtype"),
     (lambda: flow.zeros(2).random_(3, 3), ArgumentError, "random_: got low=3, high=3; expected low < high"),
     (lambda: flow.zeros(2, dtype=flow.int8).random_(200), DTypeError, "random_: got low=0, high=200 for miniflow.int8"),
+    (lambda: flow.zeros(2).random_(1.5), ArgumentTypeError, "random_: got from_=0 and to=1.5; expected integers"),
+    (lambda: flow.zeros(2).exponential_("a"), ArgumentError, "exponential_: got lambd='a'; expected a positive rate"),
+    (lambda: flow.rand(2, generator=3), ArgumentTypeError, "rand: got generator=3; expected a flow.Generator, or None"),
     (lambda: flow.zeros(2).exponential_(0), ArgumentError, "exponential_: got lambd=0; expected a positive rate"),
     (lambda: flow.zeros(2).uniform_(1, 0), ArgumentError, "uniform_: got low=1.0, high=0.0; expected finite bounds"),
     (lambda: flow.zeros(2).uniform_(0, math.inf), ArgumentError, "high=inf; expected finite bounds"),

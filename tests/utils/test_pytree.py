@@ -44,6 +44,10 @@ def test_leaves_that_are_containers_and_containers_of_a_program():
     assert pytree.tree_leaves(tree, is_leaf=lambda x: isinstance(x, list))[0] == [1, 2]
     assert pytree.tree_map_only(flow.Tensor, lambda x: x.sum().item(), tree) == {"a": [1, 2], "b": 2.0}
 
+    assert pytree.tree_map(max, {"a": [1, 5]}, {"a": [4, 2]}, {"a": [3, 3]}) == {"a": [4, 5]}
+    with pytest.raises(ArgumentError, match="tree_map: got trees of the structures"):
+        pytree.tree_map(max, {"a": [1, 5]}, {"a": [4]})
+
     class Batch:
         def __init__(self, x, name):
             self.x, self.name = x, name

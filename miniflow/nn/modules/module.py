@@ -560,12 +560,17 @@ class Module:
         Returns:
             a handle whose `remove()` removes the hook.
 
+        Raises:
+            ArgumentTypeError: for what is no function.
+
         Source: `torch.nn.Module.register_load_state_dict_pre_hook`.
         """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> HookHandle:
         """The same by the name that older programs use, whose hooks do not get the module."""
+        if not callable(hook):
+            raise ArgumentTypeError(f"{self._get_name()}: got the hook {hook!r:.80}; expected a function")
         hook = functools.partial(hook, self) if with_module else hook
         return HookHandle.of(self._load_state_dict_pre_hooks, hook, False)
 
